@@ -1,0 +1,180 @@
+"""Every setting of the farm: its variable, type, default, unit and help, in one frozen table.
+
+Precedence: flag > environment > ``--env-file`` > ``./.env`` > the running session > default.
+Nothing is read at import; a process builds its settings once, in its entry point, through :func:`settings`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from dotenv import dotenv_values
+
+from .errors import SettingError
+
+ENV_FILE_VARIABLE = "NDIF_ENV_FILE"
+
+
+def _setting(default: Any, help: str, *, unit: str = "", env: str = "", secret: bool = False) -> Any:
+    return field(default=default, metadata={"help": help, "unit": unit, "env": env, "secret": secret})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The farm's settings; one instance per process."""
+
+    dev_mode: bool = _setting(True, "Accept any key, or none, as one named developer.")
+    api_key: str = _setting(
+        "", "The key `ndif` sends; with NDIF_DEV_MODE=false also the one key the farm accepts.", secret=True
+    )
+    session_root: Path = _setting(Path("~/.ndif/sessions"), "Where sessions (data, logs, pids, ports) are kept.")
+    session: str = _setting("default", "The session's name: its folder under NDIF_SESSION_ROOT.")
+    api_host: str = _setting("127.0.0.1", "The address the web tier listens on.")
+    api_port: int = _setting(5001, "The port the web tier listens on; 0 takes a free one.")
+    api_url: str = _setting("", "The farm's URL as clients see it; from NDIF_API_HOST and NDIF_API_PORT unless set.")
+    api_workers: int = _setting(1, "How many web processes share the port.")
+    broker_url: str = _setting("", "A Redis or Valkey to use instead of starting one.", secret=True)
+    broker_port: int = _setting(6379, "The port of the Valkey that `ndif start` runs; 0 takes a free one.")
+    object_store_url: str = _setting("", "An S3 endpoint to use instead of starting one.")
+    object_store_port: int = _setting(27018, "The port of the S3 store that `ndif start` runs; 0 takes a free one.")
+    object_store_bucket: str = _setting("ndif-results", "The bucket for payloads and results.")
+    object_store_access_key: str = _setting("", "S3 access key; made for the session unless set.", secret=True)
+    object_store_secret_key: str = _setting("", "S3 secret key; made for the session unless set.", secret=True)
+    object_store_region: str = _setting("us-east-1", "S3 region.")
+    object_store_verify: bool = _setting(True, "Verify the S3 endpoint's TLS certificate.")
+    object_store_public_url: str = _setting("", "The S3 endpoint as clients see it, where it differs.")
+    database_url: str = _setting("", "SQLAlchemy URL; a SQLite file in the session unless set.", secret=True)
+    signing_key: str = _setting("", "Signs result URLs; made for the session unless set.", secret=True)
+    default_execution_timeout_seconds: float = _setting(3600.0, "How long one job may run.", unit="s")
+    load_timeout_s: float = _setting(1800.0, "How long a model may take to load.", unit="s")
+    max_request_bytes: int = _setting(256 * 2**20, "The largest request body.", unit="bytes")
+    max_result_bytes: int = _setting(16 * 2**30, "The largest result of a job.", unit="bytes")
+    inline_payload_bytes: int = _setting(64 * 2**10, "Payloads up to this size stay in the broker.", unit="bytes")
+    inline_result_bytes: int = _setting(8 * 2**20, "Results up to this size ride the client's socket.", unit="bytes")
+    max_output_bytes: int = _setting(2**20, "What one job may print.", unit="bytes")
+    max_output_lines: int = _setting(10_000, "How many lines one job may print.")
+    job_memory_bytes: int = _setting(
+        0, "What one job may allocate beside the weights; 0: what is free when it starts.", unit="bytes"
+    )
+    result_ttl_s: int = _setting(86_400, "How long finished jobs and their results are kept.", unit="s")
+    url_ttl_s: int = _setting(3600, "How long a signed result URL is good.", unit="s")
+    max_attempts: int = _setting(3, "How often a job is tried when its replica dies.")
+    lease_s: float = _setting(15.0, "A running job not renewed for this long is tried again.", unit="s")
+    replica_threads: int = _setting(0, "CPU threads of each replica's jobs; 0: all cores.")
+    node_name: str = _setting(socket.gethostname(), "This machine's name in the farm.")
+    hub_serve_weights: bool = _setting(False, "Let the farm's Hub mirror serve weights too.")
+    log_level: str = _setting("INFO", "debug, info, warning or error.")
+    hf_token: str = _setting("", "Hugging Face token for downloads.", env="HF_TOKEN", secret=True)
+    hf_home: Path = _setting(Path("~/.cache/huggingface"), "Where models are kept.", env="HF_HOME")
+
+    @property
+    def session_dir(self) -> Path:
+        """The folder of this session."""
+        return self.session_root / self.session
+
+    @property
+    def url(self) -> str:
+        """Where this machine's tools reach the web tier, without a trailing slash."""
+        if self.api_url:
+            return self.api_url.rstrip("/")
+        host = "127.0.0.1" if self.api_host in ("", "0.0.0.0", "::") else self.api_host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.api_port}"
+
+    @property
+    def db_url(self) -> str:
+        """The database in use."""
+        return self.database_url or f"sqlite:///{self.session_dir / 'ndif.db'}"
+
+    def environment(self) -> dict[str, str]:
+        """These settings as variables, for a child process."""
+        return {variable(f): _text(getattr(self, f.name)) for f in fields(self)}
+
+
+def variable(f: Field[Any]) -> str:
+    """The environment variable of a field of :class:`Settings`."""
+    return str(f.metadata["env"]) or f"NDIF_{f.name.upper()}"
+
+
+def table() -> Iterator[tuple[str, str, str, str]]:
+    """Yield (variable, default, unit, help) of every setting; secrets have no default."""
+    for f in fields(Settings):
+        default = "this machine's name" if f.name == "node_name" else _text(f.default)
+        yield variable(f), default, f.metadata["unit"], f.metadata["help"]
+
+
+def load(
+    flags: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    env_file: Path | None = None,
+    running_session: bool = True,
+) -> Settings:
+    """Build settings from all sources.
+
+    Args:
+        flags: values by variable name, as given on a command line.
+        environ: the environment; ``os.environ`` unless given.
+        env_file: a file of ``NAME=value`` lines; ``NDIF_ENV_FILE`` names one too.
+        running_session: whether addresses of the running session fill what nothing else sets.
+
+    Raises:
+        SettingError: a value is not of its type; the sentence names the variable.
+    """
+    environ = os.environ if environ is None else environ
+    named = env_file or (Path(environ[ENV_FILE_VARIABLE]) if environ.get(ENV_FILE_VARIABLE) else None)
+    if named is not None and not named.is_file():
+        raise SettingError(f"The settings file {named} does not exist.")
+    sources: list[Mapping[str, str | None]] = [flags or {}, environ]
+    sources += [dotenv_values(path) for path in (named, Path(".env")) if path is not None and path.is_file()]
+    found = _resolve(sources)
+    if running_session:
+        from .session import running_variables  # session files are read only on request
+
+        found = _resolve([*sources, running_variables(found.session_dir)])
+    return found
+
+
+@functools.cache
+def settings() -> Settings:
+    """This process's settings, built on first use."""
+    return load()
+
+
+def _resolve(sources: list[Mapping[str, str | None]]) -> Settings:
+    values: dict[str, Any] = {}
+    for f in fields(Settings):
+        name = variable(f)
+        for source in sources:
+            text = source.get(name)
+            if text is not None and text != "":
+                values[f.name] = _parse(name, f.default, text)
+                break
+    return _expanded(Settings(**values))
+
+
+def _expanded(found: Settings) -> Settings:
+    paths = {
+        f.name: getattr(found, f.name).expanduser().absolute()
+        for f in fields(found)
+        if isinstance(getattr(found, f.name), Path)
+    }
+    return Settings(**{**{f.name: getattr(found, f.name) for f in fields(found)}, **paths})
+
+
+def _parse(name: str, default: Any, text: str) -> Any:
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
+        return type(default)(text) if not isinstance(default, Path) else Path(text)
+    except (ValueError, KeyError):
+        kind = {"bool": "true or false", "int": "a whole number", "float": "a number"}[type(default).__name__]
+        raise SettingError(f"{name} must be {kind}, and is {text!r}.") from None
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
