@@ -1,0 +1,230 @@
+"""A job's life: submit, claim, move, log, renew, cancel, hand back. The only place that changes a job's status.
+
+Live state is one Redis hash per job, changed only by ``jobs.lua``. A Celery message is a ticket ("there is work on
+this queue"); which job is next is the script's to say. Must not import the web tier or anything of torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, cast
+
+from redis import Redis
+
+from ndif_models.settings import Settings
+from ndif_models.wire import TERMINAL, Status, Update, dumps
+
+from . import routing
+
+MAX_DESCRIPTION = 64 * 1024
+OVER_ATTEMPTS = "The replicas running this job stopped {n} times; it is not tried again."
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A request that passed every check and is to become a job."""
+
+    id: str
+    queue: str
+    stream: str
+    owner: str
+    compress: bool
+    env: dict[str, Any]
+    payload: bytes | None
+    payload_url: str
+    put_urls: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """One attempt at a job, held by one replica."""
+
+    id: str
+    attempt: int
+    compress: bool
+    env: dict[str, Any]
+    payload: bytes | None
+    payload_url: str
+    put_urls: Sequence[str]
+    has_session: bool
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is known of a job, for its owner."""
+
+    id: str
+    queue: str
+    stream: str
+    owner: str
+    status: Status
+    description: str
+    meta: dict[str, Any] | None
+    result: str
+    log_lines: int
+
+    @property
+    def finished(self) -> bool:
+        """Whether the status is terminal."""
+        return self.status in TERMINAL
+
+    def update(self, data: str | None = None) -> Update:
+        """The latest status as clients read it."""
+        return Update(id=self.id, status=self.status, description=self.description, data=data, meta=self.meta)
+
+
+class Jobs:
+    """The jobs of one farm, over one connection."""
+
+    def __init__(self, redis: Redis, settings: Settings) -> None:
+        self.redis = redis
+        self.settings = settings
+        self._script = redis.register_script(files("ndif_tasks").joinpath("jobs.lua").read_text())
+
+    def _run(self, *args: str | bytes | int | float) -> Any:
+        return self._script(args=list(args))
+
+    def submit(self, new: Submission) -> int:
+        """Store a job, put it in line, and send its ticket; returns its position, from 1."""
+        fields: list[str | bytes | int] = ["owner", new.owner, "compress", int(new.compress), "env", dumps(new.env)]
+        fields += ["payload_url", new.payload_url, "put_urls", dumps(list(new.put_urls))]
+        if new.payload is not None:
+            fields += ["payload", new.payload]
+        position = self._run("submit", new.id, new.queue, new.stream, self.settings.result_ttl_s, *fields)
+        send_ticket(new.queue)
+        return int(position)
+
+    def claim(self, queue: str, replica: str) -> Claimed | None:
+        """Take the next job of a queue, or None when nothing waits."""
+        answer = self._run("claim", queue, replica, self.settings.lease_s)
+        if answer is None:
+            return None
+        id, flat = answer[0].decode(), answer[1]
+        fields = {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
+        return Claimed(
+            id=id,
+            attempt=int(fields["attempt"]),
+            compress=fields["compress"] == b"1",
+            env=json.loads(fields["env"]),
+            payload=fields.get("payload"),
+            payload_url=fields["payload_url"].decode(),
+            put_urls=json.loads(fields["put_urls"]),
+            has_session=fields["stream"].decode() != id,
+        )
+
+    def running(self, job: Claimed) -> bool:
+        """Say that a claimed job runs now; False when the job is no longer this attempt's."""
+        return self._move(job, Status.RUNNING, "The block is running.", None)
+
+    def complete(self, job: Claimed, result: str, meta: dict[str, Any], inline: bytes | None = None) -> bool:
+        """End a job well.
+
+        Args:
+            job: the attempt.
+            result: where the bytes are: ``inline`` or the object store's key.
+            meta: what the run cost.
+            inline: the bytes themselves when they stay in the broker.
+        """
+        if inline is not None:
+            self.redis.set(result_key(job.id, job.attempt), inline, ex=self.settings.result_ttl_s)
+        return self._move(job, Status.COMPLETED, "The values are ready.", meta, "result", result)
+
+    def fail(self, job: Claimed, description: str, meta: dict[str, Any] | None = None) -> bool:
+        """End a job with a reason its owner may read."""
+        return self._move(job, Status.ERROR, description, meta)
+
+    def _move(self, job: Claimed, to: Status, text: str, meta: dict[str, Any] | None, *fields: str) -> bool:
+        args = ("move", job.id, job.attempt, to, text[-MAX_DESCRIPTION:], dumps(meta), *fields)
+        return bool(self._run(*args))
+
+    def log(self, job: Claimed, lines: Sequence[str]) -> bool:
+        """Tell lines the block printed."""
+        return bool(self._run("log", job.id, job.attempt, *lines)) if lines else True
+
+    def renew(self, job: Claimed) -> str:
+        """Keep the lease: ``held``, ``cancel`` (its owner wants it ended) or ``lost`` (another attempt owns it)."""
+        return cast(bytes, self._run("renew", job.id, job.attempt, self.settings.lease_s)).decode()
+
+    def cancel(self, id: str) -> bool:
+        """End a waiting job, or ask the replica to end a running one; False when it is over already."""
+        return bool(self._run("cancel", id, "The job was cancelled."))
+
+    def hand_back(self, id: str, attempt: int) -> None:
+        """Put a job whose replica stopped in line again, at its old place, or end it after too many attempts."""
+        limit = self.settings.max_attempts
+        queue = self._run("hand_back", id, attempt, limit, OVER_ATTEMPTS.format(n=limit))
+        if queue is not None:
+            send_ticket(queue.decode())
+
+    def hand_back_expired(self) -> int:
+        """Hand back every job whose lease ran out; returns how many."""
+        flat = self._run("expired")
+        for i in range(0, len(flat), 2):
+            self.hand_back(flat[i].decode(), int(flat[i + 1]))
+        return len(flat) // 2
+
+    def fail_waiting(self, queue: str, reason: str) -> int:
+        """End every waiting job of a queue with one reason; returns how many."""
+        ids = cast(list[bytes], self.redis.zrange(f"ndif:waiting:{queue}", 0, -1))
+        return sum(int(self._run("move", id, "", Status.ERROR, reason, "null")) for id in ids)
+
+    def reissue_tickets(self) -> int:
+        """Send a ticket for every waiting job that has none in its queue; returns how many."""
+        sent = 0
+        for name in cast(set[bytes], self.redis.smembers("ndif:queues")):
+            queue = name.decode()
+            waiting = cast(int, self.redis.zcard(f"ndif:waiting:{queue}"))
+            missing = waiting - cast(int, self.redis.llen(queue))
+            for _ in range(max(0, missing)):
+                send_ticket(queue)
+                sent += 1
+        return sent
+
+    def get(self, id: str) -> Job | None:
+        """A job by id, or None when there is none (any more)."""
+        names = ("queue", "stream", "owner", "status", "description", "meta", "result", "attempt", "log_lines")
+        values = cast(list[bytes | None], self.redis.hmget(f"ndif:job:{id}", names))
+        if values[3] is None:
+            return None
+        text = {name: (value or b"").decode() for name, value in zip(names, values, strict=True)}
+        result = text["result"]
+        return Job(
+            id=id,
+            queue=text["queue"],
+            stream=text["stream"],
+            owner=text["owner"],
+            status=Status(text["status"]),
+            description=text["description"],
+            meta=json.loads(text["meta"] or "null"),
+            result=result_key(id, int(text["attempt"])) if result == "inline" else result,
+            log_lines=int(text["log_lines"] or 0),
+        )
+
+    def position(self, job: Job) -> int | None:
+        """A waiting job's place in line, from 1."""
+        rank = cast(int | None, self.redis.zrank(f"ndif:waiting:{job.queue}", job.id))
+        return None if rank is None else rank + 1
+
+    def waiting(self, queue: str) -> int:
+        """How many jobs wait on a queue."""
+        return cast(int, self.redis.zcard(f"ndif:waiting:{queue}"))
+
+
+def result_key(id: str, attempt: int) -> str:
+    """The Redis key of a small result."""
+    return f"ndif:result:{id}:{attempt}"
+
+
+def is_inline(result: str) -> bool:
+    """Whether a result's location is a Redis key, and not one of the object store."""
+    return result.startswith("ndif:result:")
+
+
+def send_ticket(queue: str) -> None:
+    """Tell whoever serves a queue that there is work."""
+    from .app import app
+
+    app.send_task(routing.RUN_NEXT, args=[queue], queue=queue)

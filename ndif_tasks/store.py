@@ -1,0 +1,90 @@
+"""The object store, S3 through boto3: payloads and results too big for the broker, moved by presigned URLs.
+
+Only the web tier and the control worker hold its keys. Replicas get one URL per object and nothing else.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import IO, Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from ndif_models.errors import Unavailable
+from ndif_models.settings import Settings
+
+WEEK_S = 7 * 86_400
+
+
+class Store:
+    """The farm's bucket."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.bucket = settings.object_store_bucket
+        self.url_ttl_s = settings.url_ttl_s
+        self._inside = _client(settings, settings.object_store_url)
+        public = settings.object_store_public_url
+        self._outside = _client(settings, public) if public else self._inside
+
+    def put(self, key: str, body: IO[bytes], size: int) -> None:
+        """Store a file, streaming it.
+
+        Raises:
+            Unavailable: the store cannot take it now.
+        """
+        try:
+            self._inside.put_object(Bucket=self.bucket, Key=key, Body=body, ContentLength=size)
+        except (BotoCoreError, ClientError):
+            raise Unavailable("The farm's object store cannot take the payload now; try again.") from None
+
+    def get_url(self, key: str, *, inside: bool = False) -> str:
+        """A URL that reads one object: a week for the farm's own, ``NDIF_URL_TTL_S`` for a client's."""
+        client, ttl_s = (self._inside, WEEK_S) if inside else (self._outside, self.url_ttl_s)
+        return str(client.generate_presigned_url("get_object", {"Bucket": self.bucket, "Key": key}, ttl_s))
+
+    def put_url(self, key: str) -> str:
+        """A URL that writes one object, good for a week: longer than any job waits."""
+        return str(self._inside.generate_presigned_url("put_object", {"Bucket": self.bucket, "Key": key}, WEEK_S))
+
+    def delete_older(self, age_s: float) -> int:
+        """Delete every object older than ``age_s``; returns how many."""
+        limit = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=age_s)
+        deleted = 0
+        for page in self._inside.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
+            old = [{"Key": item["Key"]} for item in page.get("Contents", []) if item["LastModified"] < limit]
+            if old:
+                self._inside.delete_objects(Bucket=self.bucket, Delete={"Objects": old})
+            deleted += len(old)
+        return deleted
+
+
+def payload_object(job_id: str) -> str:
+    """The key of a job's payload."""
+    return f"payloads/{job_id}"
+
+
+def result_object(job_id: str, attempt: int) -> str:
+    """The key of one attempt's result; a stalled attempt cannot write over another's."""
+    return f"results/{job_id}/{attempt}"
+
+
+def _client(settings: Settings, url: str) -> Any:
+    return boto3.client(
+        "s3",
+        endpoint_url=url or None,
+        aws_access_key_id=settings.object_store_access_key or None,
+        aws_secret_access_key=settings.object_store_secret_key or None,
+        region_name=settings.object_store_region,
+        verify=settings.object_store_verify,
+        config=Config(
+            signature_version="s3v4",
+            s3={"addressing_style": "path"},
+            # The embedded store and most self-hosted ones do not speak the SDK's newer trailing checksums.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            connect_timeout=5,
+            retries={"max_attempts": 4},
+        ),
+    )
