@@ -1,0 +1,66 @@
+"""What should run: the deployments somebody asked for. What does run is told by heartbeats, never by this table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import DateTime, delete, select
+from sqlalchemy.orm import Mapped, mapped_column
+
+from .db import Base, session_scope
+
+
+class DeploymentRow(Base):
+    """A model that should be served, by how many replicas, in which dtype (None: the checkpoint's own)."""
+
+    __tablename__ = "deployments"
+
+    queue: Mapped[str] = mapped_column(primary_key=True)
+    model_key: Mapped[str]
+    replicas: Mapped[int]
+    dtype: Mapped[str | None]
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One row, free of the session it was read in."""
+
+    queue: str
+    model_key: str
+    replicas: int
+    dtype: str | None
+    created_at: datetime
+
+
+def deployments(url: str) -> list[Deployment]:
+    """Every deployment, oldest first."""
+    with session_scope(url) as session:
+        rows = session.scalars(select(DeploymentRow).order_by(DeploymentRow.created_at, DeploymentRow.queue))
+        return [_record(row) for row in rows]
+
+
+def put_deployment(url: str, *, queue: str, model_key: str, replicas: int, dtype: str | None = None) -> Deployment:
+    """Create a deployment, or change the one its queue has."""
+    with session_scope(url) as session:
+        row = session.get(DeploymentRow, queue, with_for_update=True)
+        if row is None:
+            row = DeploymentRow(queue=queue, created_at=datetime.now(UTC))
+            session.add(row)
+        row.model_key, row.replicas, row.dtype = model_key, replicas, dtype
+        session.flush()
+        return _record(row)
+
+
+def remove_deployment(url: str, queue: str) -> bool:
+    """Forget a deployment; False when there was none."""
+    with session_scope(url) as session:
+        found = session.execute(delete(DeploymentRow).where(DeploymentRow.queue == queue).returning(DeploymentRow.queue))
+        return found.first() is not None
+
+
+def _record(row: DeploymentRow) -> Deployment:
+    # SQLite keeps no time zone; what is stored is UTC.
+    created_at = row.created_at if row.created_at.tzinfo else row.created_at.replace(tzinfo=UTC)
+    return Deployment(row.queue, row.model_key, row.replicas, row.dtype, created_at)

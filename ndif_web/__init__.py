@@ -1,0 +1,1 @@
+"""The doors of the farm: what a client or a person touches. Knows the layers below it; they never know of it."""
