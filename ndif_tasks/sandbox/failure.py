@@ -1,0 +1,82 @@
+"""What a caller is told when a block fails: the traceback of the caller's own frames, or one sentence."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import traceback
+from pathlib import Path
+
+MAX_CHARS = 60_000
+
+_OURS = tuple(
+    sorted({os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+) + (str(Path(__file__).resolve().parents[2] / "ndif_"),)
+
+
+class Unreadable(Exception):
+    """The request could not be turned into a block to run."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(_reason_unreadable(error))
+
+
+class Unsendable(Exception):
+    """The saved values could not be packed."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"A saved value cannot be sent back: {_brief(error)}")
+
+
+def describe(error: BaseException) -> str:
+    """The text of an ERROR update."""
+    if isinstance(error, Unreadable | Unsendable):
+        return str(error)
+    if isinstance(error, SystemExit):
+        return "The block called exit(). To end a trace early, call tracer.stop()."
+    try:
+        summary = traceback.TracebackException.from_exception(error, compact=True)
+        _strip(summary)
+        return "".join(summary.format())[-MAX_CHARS:]
+    except BaseException:  # an exception may lie about itself, even in its __str__
+        return f"The block raised {type(error).__name__}."
+
+
+def _strip(summary: traceback.TracebackException) -> None:
+    """Keep the caller's frames, through causes and contexts."""
+    seen: set[int] = set()
+    line = [summary]
+    while line:
+        one = line.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.stack = traceback.StackSummary.from_list([f for f in one.stack if not _is_farm(f.filename)])
+        line += [other for other in (one.__cause__, one.__context__) if other is not None]
+        line += one.exceptions or []
+
+
+def _is_farm(filename: str) -> bool:
+    return filename.startswith(_OURS) or filename.startswith("<frozen ")
+
+
+def _reason_unreadable(error: BaseException) -> str:
+    name = type(error).__name__
+    if isinstance(error, ModuleNotFoundError):
+        return (
+            f"The request needs the module {error.name!r}, which the farm does not have. If it is your own, ship it: "
+            f"nnsight.register({(error.name or '').partition('.')[0]!r}) before the trace."
+        )
+    if name == "UnknownPersistentIdError":
+        return (
+            f"The request names a part that the farm's model does not have ({error}); the client's model was built "
+            "differently. Compare versions with nnsight.compare()."
+        )
+    return f"The request could not be read: {_brief(error)}"
+
+
+def _brief(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"[:2000]
+    except BaseException:
+        return type(error).__name__

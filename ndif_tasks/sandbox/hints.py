@@ -1,0 +1,34 @@
+"""Hints for blocks that change what lies outside them: here only the farm's copy changes, and silence would mislead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+Snapshot = dict[str, tuple[Any, Any]]
+
+
+def snapshot(frame: Any) -> Snapshot:
+    """The mutable values a block was shipped with, and how each looks before it runs."""
+    shipped = {**frame.f_globals, **frame.f_locals}
+    return {name: (value, look) for name, value in shipped.items() if (look := _look(value)) is not None}
+
+
+def changed(before: Snapshot, saved: set[int]) -> Iterator[str]:
+    """One hint for each value the block changed and did not save."""
+    for name, (value, look) in before.items():
+        if id(value) not in saved and _look(value) != look:
+            yield (
+                f"hint: `{name}` was made outside the block and changed inside it; only the farm's copy changed. "
+                f"Save it in the block to get it back: {name} = nnsight.save({name})"
+            )
+
+
+def _look(value: Any) -> Any:
+    if type(value) is list:
+        return [id(item) for item in value]
+    if type(value) is dict:
+        return [(id(key), id(item)) for key, item in value.items()]
+    if type(value) is set:
+        return {id(item) for item in value}
+    return getattr(value, "_version", None) if type(value).__name__ == "Tensor" else None

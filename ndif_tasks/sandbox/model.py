@@ -1,0 +1,80 @@
+"""Loading the model a zygote holds, with stock nnsight, and telling what was loaded."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import distributions, packages_distributions
+from typing import Any
+
+
+def load(model_key: str, dtype: str | None) -> Any:
+    """Load a model with its weights, from the local cache only.
+
+    Args:
+        model_key: nnsight's key, ``import.path.Class:{json}``.
+        dtype: a torch dtype's name, or None for the checkpoint's own.
+    """
+    import torch
+    import tqdm
+    from nnsight.modeling.mixins.remotable import Remotable
+
+    tqdm.tqdm.monitor_interval = 0  # its monitor is a thread
+    torch.set_num_threads(1)
+    kwargs = {"dtype": dtype} if dtype else {}
+    model = Remotable.from_model_key(model_key, dispatch=True, **kwargs)
+    model._module.eval()
+    model._module.requires_grad_(False)
+    _warm(model)
+    return model
+
+
+def facts(model: Any) -> dict[str, Any]:
+    """What people and ``meta`` are told of a loaded model; sizes in bytes."""
+    module = model._module
+    parameters = list(module.parameters())
+    tensors = parameters + list(module.buffers())
+    return {
+        "dtype": str(module.dtype).removeprefix("torch."),
+        "n_params": sum(p.numel() for p in parameters),
+        "size_bytes": sum(t.numel() * t.element_size() for t in tensors),
+        "config": _plain(module.config.to_dict()),
+        "pid": _pid(),
+    }
+
+
+def environment() -> dict[str, Any]:
+    """This interpreter and its packages by import name, as nnsight's ``compare`` reads them."""
+    names: dict[str, list[str]] = {}
+    for import_name, dist_names in packages_distributions().items():
+        for dist_name in dist_names:
+            names.setdefault(dist_name, []).append(import_name)
+    packages = {
+        name: dist.version
+        for dist in distributions()
+        for name in names.get(dist.metadata["Name"], [dist.metadata["Name"]])
+    }
+    return {"python_version": sys.version, "packages": packages}
+
+
+def _warm(model: Any) -> None:
+    # One trace here does once what every fork would do anew: late imports, parsed sources, kernel look-ups.
+    import nnsight  # noqa: F401
+
+    if model.tokenizer is None:
+        return
+    with model.trace("a"):
+        model.output.save()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def _pid() -> int:
+    import os
+
+    return os.getpid()

@@ -1,0 +1,138 @@
+"""The runner: a fork of the zygote that runs one job with stock nnsight, answers, and dies."""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import socket
+import sys
+from typing import Any
+
+from . import failure, hints, protocol
+
+ZSTD_LEVEL = 1
+
+
+def serve(model: Any, sock: socket.socket, output: int, threads: int) -> None:
+    """Wait for one request, run it, answer.
+
+    Args:
+        model: the zygote's model; this process's copy of it is its own.
+        sock: to the replica.
+        output: the descriptor that takes what the block prints.
+        threads: CPU threads of this deployment.
+    """
+    _settle(output, threads)
+    request = protocol.receive_request(sock)
+    if request is None:
+        return
+    payload = bytearray()
+    protocol.receive_bytes(sock, request.bytes, payload.extend)
+    _limit(request.memory_bytes)
+    try:
+        result = _result(model, request, payload)
+    except BaseException as error:
+        _flush()
+        protocol.send_header(sock, protocol.Answer(type="error", description=failure.describe(error)))
+        return
+    _flush()
+    protocol.send_header(sock, protocol.Answer(type="result", bytes=len(result)))
+    sock.sendall(result)
+
+
+def _result(model: Any, request: protocol.Request, payload: bytearray) -> memoryview:
+    try:
+        model._remoteable_set_env(request.env)
+        tracer = _tracer(model, payload, request.compress)
+    except BaseException as error:
+        raise failure.Unreadable(error) from error
+    saved = _run(tracer)
+    return _pack(saved, request.compress)
+
+
+def _tracer(model: Any, payload: bytearray, compress: bool) -> Any:
+    from nnsight.schema.request import RequestModel
+
+    return RequestModel.deserialize(bytes(payload), model._remoteable_persistent_objects(), compress)
+
+
+def _run(tracer: Any) -> dict[str, Any]:
+    from nnsight.tracing.tracer import _saves, dec, inc
+
+    frame = tracer.info.frame
+    outside = hints.snapshot(frame)
+    inc()
+    try:
+        tracer.execute(tracer.info.code)
+        saved = {name: value for name, value in frame.f_locals.items() if id(value) in _saves()}
+        for line in hints.changed(outside, _saves()):
+            print(line)
+    except BaseException as error:
+        raise error.with_traceback(tracer.traceback(error)) if hasattr(tracer, "traceback") else error
+    finally:
+        dec()
+    return saved
+
+
+def _pack(saved: dict[str, Any], compress: bool) -> memoryview:
+    import torch
+
+    from . import pickling
+
+    buffer = io.BytesIO()
+    try:
+        torch.save(saved, buffer, pickle_module=pickling, pickle_protocol=4)
+    except BaseException as error:
+        raise failure.Unsendable(error) from error
+    if not compress:
+        return buffer.getbuffer()
+    import zstandard
+
+    return memoryview(zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(buffer.getbuffer()))
+
+
+def _settle(output: int, threads: int) -> None:
+    import torch
+
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    for stream in (1, 2):
+        text = io.TextIOWrapper(io.FileIO(stream, "w", closefd=False), "utf-8", "backslashreplace", line_buffering=True)
+        setattr(sys, "stdout" if stream == 1 else "stderr", text)
+    _reseed()
+    torch.set_num_threads(threads)
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+
+
+def _reseed() -> None:
+    # Forks of one process would all draw the same "random" numbers.
+    import random
+
+    import numpy
+    import torch
+
+    random.seed()
+    numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
+    torch.manual_seed(int.from_bytes(os.urandom(7), "little"))
+
+
+def _limit(memory_bytes: int) -> None:
+    with open("/proc/self/statm") as file:
+        mapped = int(file.read().split()[0]) * resource.getpagesize()
+    limit = mapped + memory_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:  # the block may have closed or replaced it
+            continue
