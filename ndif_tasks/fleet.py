@@ -1,0 +1,74 @@
+"""What really runs: records that nodes and replicas renew in Redis, and that expire when they stop."""
+
+from __future__ import annotations
+
+import json
+import time
+from enum import StrEnum
+from typing import Any, cast
+
+from redis import Redis
+
+BEAT_S = 2.0
+TTL_S = 10.0
+
+
+class State(StrEnum):
+    """A replica's state; a deployment's is that of its best replica."""
+
+    PENDING = "PENDING"
+    DOWNLOADING = "DOWNLOADING"
+    LOADING = "LOADING"
+    HOT = "HOT"
+    FAILED = "FAILED"
+
+
+Record = dict[str, Any]
+
+
+def beat(redis: Redis, kind: str, id: str, record: Record, ttl_s: float = TTL_S) -> None:
+    """Write a ``node``'s or ``replica``'s record, good for ``ttl_s``."""
+    with redis.pipeline() as pipe:
+        pipe.set(_key(kind, id), json.dumps(record), px=int(ttl_s * 1000))
+        pipe.zadd(f"ndif:{kind}s", {id: time.time()})
+        pipe.execute()
+
+
+def forget(redis: Redis, kind: str, id: str) -> None:
+    """Remove a record at once."""
+    with redis.pipeline() as pipe:
+        pipe.delete(_key(kind, id))
+        pipe.zrem(f"ndif:{kind}s", id)
+        pipe.execute()
+
+
+def alive(redis: Redis, kind: str) -> dict[str, Record]:
+    """Every record of a kind that has not expired, oldest first."""
+    ids = [id.decode() for id in cast(list[bytes], redis.zrange(f"ndif:{kind}s", 0, -1))]
+    if not ids:
+        return {}
+    values = cast(list[bytes | None], redis.mget([_key(kind, id) for id in ids]))
+    gone = [id for id, value in zip(ids, values, strict=True) if value is None]
+    if gone:
+        redis.zrem(f"ndif:{kind}s", *gone)
+    return {id: json.loads(value) for id, value in zip(ids, values, strict=True) if value is not None}
+
+
+def note_failure(redis: Redis, queue: str, reason: str) -> None:
+    """Remember why a model cannot be loaded, until it is deployed again or evicted."""
+    redis.hset("ndif:failures", queue, reason)
+
+
+def failure(redis: Redis, queue: str) -> str | None:
+    """Why a model could not be loaded, if that is so."""
+    reason = cast(bytes | None, redis.hget("ndif:failures", queue))
+    return None if reason is None else reason.decode()
+
+
+def clear_failure(redis: Redis, queue: str) -> None:
+    """Let a model be tried again."""
+    redis.hdel("ndif:failures", queue)
+
+
+def _key(kind: str, id: str) -> str:
+    return f"ndif:{kind}:{id}"

@@ -1,0 +1,180 @@
+"""The replica as a Celery worker: names of models on the command line become queues, and a bootstep holds the zygote.
+
+``celery -A ndif_tasks worker -Q gpt2`` serves the one held model called gpt2. Torch-free.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from typing import Any, ClassVar
+
+import psutil
+from celery import bootsteps
+from celery.apps.worker import Worker
+from celery.worker.state import maybe_shutdown
+
+from ndif_models import snapshots
+from ndif_models.errors import BadRequest, LoadFailed, NdifError
+from ndif_models.keys import ModelKey
+from ndif_models.session import process_start_time
+from ndif_models.settings import Settings, settings
+from ndif_tasks import fleet, routing
+from ndif_tasks.broker import connect
+from ndif_tasks.jobs import Jobs
+
+from . import run_job
+from .zygote_process import ZygoteProcess
+
+log = logging.getLogger(__name__)
+
+#: Set by the agent for the replicas it starts.
+REPLICA_VARIABLE = "NDIF_REPLICA_ID"
+DTYPE_VARIABLE = "NDIF_REPLICA_DTYPE"
+
+
+class FarmWorker(Worker):  # type: ignore[misc]
+    """Celery's worker, which knows models by name."""
+
+    model_key: ModelKey | None = None
+
+    def setup_instance(self, queues: Any = None, **kwargs: Any) -> None:
+        """Turn what was typed behind ``-Q`` into queues, or refuse in one sentence."""
+        names = [name for name in (queues.split(",") if isinstance(queues, str) else queues or []) if name]
+        try:
+            names = [self._queue(name) for name in names]
+        except NdifError as error:
+            sys.exit(f"{error}")
+        super().setup_instance(queues=names, **({**kwargs, **self._alone()} if self.model_key else kwargs))
+
+    def _queue(self, name: str) -> str:
+        if not routing.is_model(name):
+            return name
+        if self.model_key is not None:
+            raise BadRequest("A worker holds one model: name one queue behind -Q, and start another worker for the other.")
+        self.model_key = holdable(name, settings())
+        return self.model_key.queue
+
+    def _alone(self) -> dict[str, Any]:
+        # One job at a time: each has the deployment's threads to itself.
+        self.concurrency = 1
+        return {}
+
+
+def holdable(name: str, settings: Settings) -> ModelKey:
+    """The key of a model that this machine can serve.
+
+    Raises:
+        NdifError: it is not held here, or does not fit in memory.
+    """
+    key = ModelKey.from_queue(name)
+    key = key.with_repo_id(snapshots.resolve(settings.hf_home, key.repo_id))
+    found = snapshots.find(settings.hf_home, key.repo_id, key.revision)
+    if found is None:
+        raise BadRequest(f"{key.repo_id} is held here, but not its revision {key.revision}: run `ndif deploy` to fetch it.")
+    needed = snapshots.weight_bytes(settings.hf_home, found)
+    free = psutil.virtual_memory().available
+    if needed > free:
+        raise BadRequest(f"{key.queue} takes {needed >> 20} MiB of memory and {free >> 20} MiB are free.")
+    return key
+
+
+class ReplicaStep(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Loads the model before the worker consumes, and heartbeats from the first moment."""
+
+    requires: ClassVar[set[str]] = {"celery.worker.components:Pool"}
+
+    def __init__(self, worker: Any, **kwargs: Any) -> None:
+        self.zygote: ZygoteProcess | None = None
+        self.record: fleet.Record = {}
+        self._stopping = threading.Event()
+        super().__init__(worker, **kwargs)
+
+    def include_if(self, worker: Any) -> bool:
+        """Only workers of a model are replicas."""
+        return getattr(worker, "model_key", None) is not None
+
+    def start(self, worker: Any) -> None:
+        """Start the zygote, wait until it holds the model, and serve."""
+        self.settings, key = settings(), worker.model_key
+        self.redis = connect(self.settings)
+        self.id = os.environ.get(REPLICA_VARIABLE) or f"manual-{os.getpid()}@{self.settings.node_name}"
+        self.dtype = os.environ.get(DTYPE_VARIABLE) or None
+        self.threads = self.settings.replica_threads or len(os.sched_getaffinity(0))
+        self.record = self._first_record(worker, key)
+        threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
+        self.zygote = ZygoteProcess(self.settings, str(key), self.dtype, self.threads)
+        self._wait_loaded(key)
+        jobs = Jobs(self.redis, self.settings)
+        run_job.serve_with(run_job.Server(self.settings, jobs, self.zygote, self.id, self.threads))
+        fleet.clear_failure(self.redis, key.queue)
+        self.record.update(self.zygote.facts, state=fleet.State.HOT, description="Serving.", threads=self.threads)
+        self._tell()
+        threading.Thread(target=self._mourn, args=(worker,), name="zygote-watch", daemon=True).start()
+
+    def stop(self, worker: Any) -> None:
+        """End the zygote once the last job is over."""
+        self._stopping.set()
+        run_job.serve_with(None)
+        if self.zygote is not None:
+            self.zygote.stop()
+        if self.record:
+            fleet.forget(self.redis, "replica", self.id)
+
+    terminate = stop
+
+    def _wait_loaded(self, key: ModelKey) -> None:
+        assert self.zygote is not None
+        waited_s = 0.0
+        try:
+            while not self.zygote.loaded(0.2):
+                maybe_shutdown()
+                waited_s += 0.2
+                if waited_s > self.settings.load_timeout_s:
+                    raise LoadFailed(f"it did not load within {self.settings.load_timeout_s:g} s (NDIF_LOAD_TIMEOUT_S)")
+        except LoadFailed as error:
+            reason = f"{key.queue} cannot be loaded: {error}"
+            if REPLICA_VARIABLE in os.environ:
+                fleet.note_failure(self.redis, key.queue, reason)
+            self.stop(None)
+            sys.exit(reason)
+
+    def _first_record(self, worker: Any, key: ModelKey) -> fleet.Record:
+        pid = os.getpid()
+        return {
+            "queue": key.queue,
+            "model_key": str(key),
+            "repo_id": key.repo_id,
+            "revision": key.revision,
+            "task": key.task,
+            "trust_remote_code": key.trust_remote_code,
+            "state": fleet.State.LOADING,
+            "description": "Loading the model.",
+            "node": self.settings.node_name,
+            "managed": REPLICA_VARIABLE in os.environ,
+            "worker": worker.hostname,
+            "worker_pid": pid,
+            "worker_start_time": process_start_time(pid),
+        }
+
+    def _tell(self) -> None:
+        fleet.beat(self.redis, "replica", self.id, self.record)
+
+    def _beat(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._tell()
+            except Exception as error:  # a broker away for longer than its retries
+                log.warning("heartbeat: %s", type(error).__name__)
+            self._stopping.wait(fleet.BEAT_S)
+
+    def _mourn(self, worker: Any) -> None:
+        """A replica without its zygote can serve nothing: end, and be replaced."""
+        assert self.zygote is not None
+        self.zygote.gone.wait()
+        if not self._stopping.is_set():
+            log.error("the process holding the model ended by itself; this replica ends too")
+            worker.stop(exitcode=1)
+            os._exit(1)

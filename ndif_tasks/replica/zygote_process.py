@@ -1,0 +1,187 @@
+"""A replica's zygote, seen from outside: start it, ask it for runners, have one killed, hear what became of it.
+
+Torch-free. One reader thread takes the zygote's events; everything else may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from ndif_models.errors import LoadFailed, Unavailable
+from ndif_models.settings import Settings
+from ndif_tasks.sandbox import protocol
+
+#: What a zygote may inherit; everything in its environment is readable by every job.
+PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "LD_LIBRARY_PATH")
+
+
+@dataclass
+class Runner:
+    """One forked runner: its socket, its output, and its end."""
+
+    number: int
+    sock: socket.socket
+    output: int
+    exited: int = field(default_factory=lambda: os.eventfd(0, os.EFD_CLOEXEC))
+    pid: int = 0
+    status: int | None = None
+
+    def peak_bytes(self) -> int:
+        """The most memory it has used so far, resident, shared weights included; 0 once it is gone."""
+        try:
+            with open(f"/proc/{self.pid}/status") as file:
+                lines = [line for line in file if line.startswith("VmHWM:")]
+            return int(lines[0].split()[1]) * 1024
+        except (OSError, IndexError, ValueError):
+            return 0
+
+    def close(self) -> None:
+        """Let go of its descriptors."""
+        self.sock.close()
+        os.close(self.output)
+
+
+class ZygoteProcess:
+    """A running zygote."""
+
+    def __init__(self, settings: Settings, model_key: str, dtype: str | None, threads: int) -> None:
+        self.facts: dict[str, Any] = {}
+        self.fork_ms: list[float] = []
+        self._runners: dict[int, Runner] = {}
+        self._lock = threading.Lock()
+        self._count = 0
+        self._outcome: str | None = None
+        self._loaded = threading.Event()
+        self.gone = threading.Event()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        argv = [sys.executable, "-m", "ndif_tasks.sandbox.zygote", str(theirs.fileno())]
+        self.process = subprocess.Popen(
+            argv,
+            env=_environment(settings),
+            stdin=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+        theirs.close()
+        order = {"model_key": model_key, "dtype": dtype, "threads": threads}
+        protocol.send_packet(self._control, order)
+        threading.Thread(target=self._listen, name="zygote-events", daemon=True).start()
+
+    def loaded(self, wait_s: float) -> bool:
+        """Whether the model is ready, after waiting at most ``wait_s``.
+
+        Raises:
+            LoadFailed: it could not be loaded; the sentence says why.
+        """
+        if not self._loaded.wait(wait_s):
+            return False
+        if self._outcome is not None:
+            raise LoadFailed(self._outcome)
+        return True
+
+    def fork(self) -> Runner:
+        """Ask for a runner; it may be written to at once.
+
+        Raises:
+            Unavailable: the zygote is gone.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        read, write = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(read, False)
+        try:
+            with self._lock:
+                self._count += 1
+                runner = Runner(self._count, ours, read)
+                self._runners[runner.number] = runner
+                order = {"op": "fork", "runner": runner.number}
+                protocol.send_packet(self._control, order, (theirs.fileno(), write))
+            return runner
+        except OSError:
+            raise Unavailable("The process holding the model is gone.") from None
+        finally:
+            theirs.close()
+            os.close(write)
+
+    def kill(self, runner: Runner) -> None:
+        """Kill a runner and its process group; its end is told through ``runner.exited``."""
+        try:
+            protocol.send_packet(self._control, {"op": "kill", "runner": runner.number})
+        except OSError:
+            return  # the zygote is gone, and its runners with it
+
+    def stop(self) -> None:
+        """End the zygote and all its runners."""
+        self._control.shutdown(socket.SHUT_RDWR)
+        try:
+            self.process.wait(3)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+    def _listen(self) -> None:
+        while True:
+            packet = protocol.receive_packet(self._control)
+            if packet is None:
+                break
+            self._hear(packet[0])
+        self._outcome = self._outcome or "the process loading the model ended by itself (see the replica's log)"
+        if self._loaded.is_set():
+            self._outcome = "the process holding the model ended by itself"
+        self._loaded.set()
+        self.gone.set()
+        for runner in list(self._runners.values()):
+            self._ended(runner, -int(signal.SIGKILL))
+
+    def _hear(self, event: dict[str, Any]) -> None:
+        kind = event.pop("event")
+        if kind == "ready":
+            self.facts = event
+            self._loaded.set()
+        elif kind == "failed":
+            self._outcome = event["reason"]
+        elif kind == "forked":
+            self._runners[event["runner"]].pid = event["pid"]
+            self.fork_ms = [*self.fork_ms[-99:], event["fork_ms"]]
+        elif kind == "exited":
+            self._ended(self._runners[event["runner"]], event["status"])
+
+    def _ended(self, runner: Runner, status: int) -> None:
+        self._runners.pop(runner.number, None)
+        runner.status = status
+        os.eventfd_write(runner.exited, 1)
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    return {
+        **kept,
+        "HF_HOME": str(settings.hf_home),
+        "HF_HUB_OFFLINE": "1",
+        "HOME": "/nonexistent",
+        "NNSIGHT_CONFIG": os.devnull,
+        "PYTHONUNBUFFERED": "1",
+        # One thread in the zygote; idle ones in runners must sleep, not spin.
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "passive",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "TOKIO_WORKER_THREADS": "1",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    }
+
+
+def wait_exit(runner: Runner, wait_s: float) -> int | None:
+    """A runner's exit status (negative: the signal that ended it), or None after ``wait_s``."""
+    deadline = time.monotonic() + wait_s
+    while runner.status is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return runner.status
