@@ -19,6 +19,8 @@ from dotenv import dotenv_values
 from .errors import SettingError
 
 ENV_FILE_VARIABLE = "NDIF_ENV_FILE"
+#: Set for the farm's own processes, whose environment holds every setting they may know: nothing else is read.
+COMPLETE_VARIABLE = "NDIF_SETTINGS_COMPLETE"
 
 
 def _setting(default: Any, help: str, *, unit: str = "", env: str = "", secret: bool = False) -> Any:
@@ -126,6 +128,8 @@ def load(
         SettingError: a value is not of its type; the sentence names the variable.
     """
     environ = os.environ if environ is None else environ
+    if environ.get(COMPLETE_VARIABLE):
+        return _resolve([flags or {}, environ])
     named = env_file or (Path(environ[ENV_FILE_VARIABLE]) if environ.get(ENV_FILE_VARIABLE) else None)
     if named is not None and not named.is_file():
         raise SettingError(f"The settings file {named} does not exist.")

@@ -1,0 +1,1 @@
+"""The control of the fleet: what should run against what does run."""

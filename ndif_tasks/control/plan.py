@@ -1,0 +1,67 @@
+"""Decides which replicas to start and stop. Pure: the fleet's view in, steps out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ndif_tasks.fleet import Record, State
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One deployment: how many replicas of what should run."""
+
+    queue: str
+    model_key: str
+    replicas: int
+    dtype: str | None = None
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start a replica of a deployment on a node."""
+
+    wanted: Wanted
+    node: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Stop a replica on its node."""
+
+    replica: str
+    node: str
+
+
+def plan(
+    wanted: Sequence[Wanted], replicas: Mapping[str, Record], nodes: Sequence[str], failed: Mapping[str, str]
+) -> list[Start | Stop]:
+    """The steps from what runs to what should.
+
+    Args:
+        wanted: every deployment.
+        replicas: what runs, by id, oldest first; replicas started by hand are counted and left alone.
+        nodes: nodes that can take replicas.
+        failed: queues whose model could not be loaded; nothing is started for them.
+    """
+    steps: list[Start | Stop] = []
+    load = Counter({node: 0 for node in nodes})
+    load.update(record["node"] for record in replicas.values() if record["node"] in load)
+    serving = {
+        id: record for id, record in replicas.items() if record["state"] != State.FAILED and not record.get("stopping")
+    }
+    for one in wanted:
+        ids = [id for id, record in serving.items() if record["queue"] == one.queue]
+        managed = [id for id in ids if serving[id]["managed"]]
+        for id in reversed(managed[len(managed) - max(0, len(ids) - one.replicas) :] if len(ids) > one.replicas else []):
+            steps.append(Stop(id, serving[id]["node"]))
+        for _ in range(one.replicas - len(ids)):
+            if load and one.queue not in failed:
+                node = min(load, key=lambda name: (load[name], name))
+                load[node] += 1
+                steps.append(Start(one, node))
+    known = {one.queue for one in wanted}
+    steps += [Stop(id, r["node"]) for id, r in serving.items() if r["managed"] and r["queue"] not in known]
+    return steps

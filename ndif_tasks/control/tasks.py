@@ -1,0 +1,92 @@
+"""The control worker's tasks: reconcile the fleet, keep promises to jobs, sweep old objects. Each may run twice."""
+
+from __future__ import annotations
+
+import functools
+import logging
+
+from redis import Redis
+
+from ndif_models.fleet import deployments
+from ndif_models.keys import new_id
+from ndif_models.settings import settings
+from ndif_tasks import fleet, routing
+from ndif_tasks.app import app
+from ndif_tasks.broker import connect
+from ndif_tasks.jobs import Jobs
+from ndif_tasks.store import Store
+
+from .plan import Start, Stop, Wanted, plan
+
+log = logging.getLogger(__name__)
+
+#: Long enough for an agent to take the order and heartbeat itself.
+ORDERED_TTL_S = 30.0
+LOCK = "ndif:lock:reconcile"
+
+
+@functools.cache
+def _redis() -> Redis:
+    return connect(settings())
+
+
+@app.task(name=routing.RECONCILE, ignore_result=True)  # type: ignore[untyped-decorator]
+def reconcile() -> None:
+    """Order what is missing, stop what is too much, and tell waiting jobs of models that cannot be loaded."""
+    redis = _redis()
+    lock = redis.lock(LOCK, timeout=20, blocking_timeout=0)
+    if not lock.acquire():
+        return
+    try:
+        _reconcile(redis)
+    finally:
+        lock.release()
+
+
+def _reconcile(redis: Redis) -> None:
+    wanted = [Wanted(d.queue, d.model_key, d.replicas, d.dtype) for d in deployments(settings().db_url)]
+    failed = {one.queue: why for one in wanted if (why := fleet.failure(redis, one.queue)) is not None}
+    nodes = list(fleet.alive(redis, "node"))
+    replicas = fleet.alive(redis, "replica")
+    for step in plan(wanted, replicas, nodes, failed):
+        if isinstance(step, Start):
+            _order(redis, step)
+        else:
+            _stop(redis, step, replicas[step.replica])
+    hot = {record["queue"] for record in replicas.values() if record["state"] == fleet.State.HOT}
+    for queue, reason in failed.items():
+        if queue not in hot:
+            Jobs(redis, settings()).fail_waiting(queue, reason)
+
+
+def _order(redis: Redis, step: Start) -> None:
+    replica = new_id("r-")[:14]
+    wanted = step.wanted
+    record = {"queue": wanted.queue, "model_key": wanted.model_key, "node": step.node, "managed": True}
+    record |= {"state": fleet.State.PENDING, "description": f"Ordered on {step.node}."}
+    fleet.beat(redis, "replica", replica, record, ORDERED_TTL_S)
+    args = [replica, wanted.model_key, wanted.dtype]
+    app.send_task(routing.START_REPLICA, args=args, queue=routing.node(step.node), expires=ORDERED_TTL_S)
+    log.info("replica %s of %s: ordered on %s", replica, wanted.queue, step.node)
+
+
+def _stop(redis: Redis, step: Stop, record: fleet.Record) -> None:
+    fleet.beat(redis, "replica", step.replica, {**record, "stopping": True})
+    app.send_task(routing.STOP_REPLICA, args=[step.replica], queue=routing.node(step.node), expires=60)
+    log.info("replica %s: stopping", step.replica)
+
+
+@app.task(name=routing.KEEP_PROMISES, ignore_result=True)  # type: ignore[untyped-decorator]
+def keep_promises() -> None:
+    """Put jobs of stopped replicas in line again, and replace tickets that went missing."""
+    jobs = Jobs(_redis(), settings())
+    lost, tickets = jobs.hand_back_expired(), jobs.reissue_tickets()
+    if lost or tickets:
+        log.info("%d jobs handed back, %d tickets sent again", lost, tickets)
+
+
+@app.task(name=routing.SWEEP_OBJECTS, ignore_result=True)  # type: ignore[untyped-decorator]
+def sweep_objects() -> None:
+    """Delete payloads and results whose jobs are forgotten."""
+    deleted = Store(settings()).delete_older(2 * settings().result_ttl_s)
+    log.info("%d old objects deleted", deleted)

@@ -1,0 +1,43 @@
+"""The web tier: a Flask application, run by gunicorn with gevent. Never imports torch."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from flask import Flask, Response
+
+from ndif_models.settings import Settings
+from ndif_models.settings import settings as process_settings
+
+from . import errors
+from .farm import Farm
+from .routes import admin, hub, jobs, status
+from .sockets import subscribe
+
+
+def create_app(settings: Settings | None = None) -> Flask:
+    """Build the application; the process's own settings unless given."""
+    settings = settings or process_settings()
+    logging.basicConfig(
+        level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    app = Flask(__name__, static_folder=None)
+    app.config["NDIF_SETTINGS"] = settings
+    app.config["MAX_CONTENT_LENGTH"] = settings.max_request_bytes
+    app.config["MAX_FORM_MEMORY_SIZE"] = 256 * 1024
+    app.config["MAX_FORM_PARTS"] = 10
+    app.json.sort_keys = False  # type: ignore[attr-defined]
+    app.extensions["ndif"] = Farm(settings)
+    errors.register(app)
+    for blueprint in (jobs.blueprint, status.blueprint, admin.blueprint, hub.blueprint):
+        app.register_blueprint(blueprint)
+    subscribe.register(app)
+    app.after_request(_allow_any_origin)
+    return app
+
+
+def _allow_any_origin(response: Response) -> Response:
+    response.headers["Access-Control-Allow-Origin"] = "*"
+    response.headers["Access-Control-Allow-Headers"] = "*"
+    return response

@@ -1,0 +1,143 @@
+"""What operators ask of the farm: deploy, look, evict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Blueprint, Response, jsonify, request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ndif_models import snapshots
+from ndif_models.errors import BadRequest, NdifError, NotFound
+from ndif_models.fleet import Deployment, put_deployment, remove_deployment
+from ndif_models.keys import DEFAULT_REVISION, DEFAULT_TASK, ModelKey
+from ndif_tasks import fleet, routing
+from ndif_tasks.app import app as celery
+from ndif_tasks.fleet import State
+from ndif_web.auth import identify
+from ndif_web.deployed import View, view
+from ndif_web.farm import farm
+
+blueprint = Blueprint("admin", __name__, url_prefix="/admin")
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+
+class Order(BaseModel):
+    """What a deployment should be."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    checkpoint: str = Field(max_length=200)
+    revision: str = DEFAULT_REVISION
+    task: str = DEFAULT_TASK
+    dtype: str | None = None
+    replicas: int = Field(default=1, ge=1, le=64)
+
+
+@blueprint.before_request
+def only_operators() -> None:
+    """Every admin route needs the operator's key, and JSON, which no foreign page can send unasked."""
+    identify(request, farm().settings)
+    if request.method == "POST" and request.mimetype != "application/json":
+        raise BadRequest("Send JSON (Content-Type: application/json).")
+
+
+@blueprint.post("/deployments")
+def deploy() -> tuple[Response, int]:
+    """Write down what should run, and have it brought about."""
+    order = _order()
+    key = ModelKey(_repo_id(order.checkpoint), order.revision, order.task)
+    fleet.clear_failure(farm().redis, key.queue)
+    wanted = put_deployment(
+        farm().settings.db_url, queue=key.queue, model_key=str(key), replicas=order.replicas, dtype=order.dtype
+    )
+    celery.send_task(routing.RECONCILE, queue=routing.CONTROL)
+    return jsonify(queue=wanted.queue, model_key=wanted.model_key, replicas=wanted.replicas), 202
+
+
+@blueprint.get("/deployments")
+def deployments() -> Response:
+    """Every deployment, or the one of ``?queue=``, with its state."""
+    now = view(farm())
+    queue = request.args.get("queue")
+    chosen = [one for one in now.wanted.values() if queue in (None, one.queue)]
+    shown = [_shown(one, now) for one in chosen]
+    unasked = [name for name in now.queues if name not in now.wanted and queue in (None, name)]
+    return jsonify(deployments=shown + [_by_hand(name, now) for name in unasked])
+
+
+@blueprint.delete("/deployments")
+def evict() -> Response:
+    """Take a deployment, or one replica of it, away."""
+    queue, replica = request.args.get("queue", ""), request.args.get("replica")
+    now = view(farm())
+    ids = [id for id in now.of(queue) if replica in (None, id)]
+    if queue not in now.queues or (replica and not ids):
+        raise NotFound(f"{replica or queue} is not deployed. Deployed: {', '.join(now.queues) or 'nothing'}.")
+    one = now.wanted.get(queue)
+    if replica and one is not None and one.replicas > 1:
+        put_deployment(
+            farm().settings.db_url, queue=queue, model_key=one.model_key, replicas=one.replicas - 1, dtype=one.dtype
+        )
+    else:
+        remove_deployment(farm().settings.db_url, queue)
+        fleet.clear_failure(farm().redis, queue)
+    for id in ids:
+        _stop(id, now.replicas[id])
+    if len(ids) == len(now.of(queue)):
+        farm().jobs.fail_waiting(queue, f"{queue} was evicted from the farm while the job waited.")
+    celery.send_task(routing.RECONCILE, queue=routing.CONTROL)
+    return jsonify(evicted=ids)
+
+
+def _stop(id: str, record: fleet.Record) -> None:
+    if record["managed"]:
+        fleet.beat(farm().redis, "replica", id, {**record, "stopping": True})
+        celery.send_task(routing.STOP_REPLICA, args=[id], queue=routing.node(record["node"]), expires=60)
+    else:
+        celery.control.shutdown(destination=[record["worker"]])
+
+
+def _order() -> Order:
+    try:
+        order = Order.model_validate(request.get_json(silent=True))
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in problem["loc"]) or "the body"
+        raise BadRequest(f"The order is not valid: {where}: {problem['msg']}.") from None
+    if order.dtype is not None and order.dtype not in DTYPES:
+        raise BadRequest(f"dtype must be one of {', '.join(DTYPES)}.")
+    return order
+
+
+def _repo_id(checkpoint: str) -> str:
+    """A held model's full name, or the name of one to download."""
+    try:
+        return snapshots.resolve(farm().settings.hf_home, checkpoint)
+    except NdifError:
+        if "/" in checkpoint:
+            return checkpoint
+        raise
+
+
+def _shown(one: Deployment, now: View) -> dict[str, Any]:
+    state, description = now.state(one.queue)
+    hot = [id for id, record in now.of(one.queue).items() if record["state"] == State.HOT]
+    return {
+        "queue": one.queue,
+        "model_key": one.model_key,
+        "repo_id": ModelKey.parse(one.model_key).repo_id,
+        "replicas": one.replicas,
+        "dtype": one.dtype,
+        "state": state,
+        "description": description,
+        "hot": len(hot),
+        "replica_ids": list(now.of(one.queue)),
+    }
+
+
+def _by_hand(queue: str, now: View) -> dict[str, Any]:
+    record = next(iter(now.of(queue).values()))
+    one = Deployment(queue, record["model_key"], len(now.of(queue)), record.get("dtype"), None)  # type: ignore[arg-type]
+    return _shown(one, now)

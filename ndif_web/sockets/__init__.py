@@ -1,0 +1,1 @@
+"""Sessions: updates from the broker to one waiting client."""

@@ -1,0 +1,76 @@
+"""From a session's stream to one client, whatever carries it. Survives a broken broker connection: it reads on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from redis.exceptions import RedisError
+
+from ndif_models.wire import Status, Update, completed_frame
+from ndif_tasks import updates
+from ndif_tasks.jobs import Job, Jobs, is_inline
+
+#: How often the place in line of a waiting job is looked up.
+POSITION_MS = 1000
+
+
+class Relay:
+    """One session's updates, in order, each told once."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        session: str,
+        send: Callable[[str | bytes], None],
+        url_of: Callable[[Job], str],
+        gone: Callable[[], bool],
+    ) -> None:
+        self._jobs = jobs
+        self._session = session
+        self._send = send
+        self._url_of = url_of
+        self._gone = gone
+        self._after = updates.FROM_START
+        self._waiting: Job | None = None
+        self._position: int | None = None
+
+    def run(self) -> None:
+        """Relay until the client is gone."""
+        while not self._gone():
+            try:
+                rows = updates.read(self._jobs.redis, self._session, self._after, POSITION_MS)
+            except RedisError:
+                continue
+            for row, update in rows:
+                self._tell(update)
+                self._after = row
+            if not rows:
+                self._tell_position()
+
+    def _tell(self, update: Update) -> None:
+        if update.status != Status.LOG:
+            self._waiting = self._jobs.get(update.id) if update.status == Status.QUEUED else None
+            self._position = None
+        self._send(self._completed(update) if update.status == Status.COMPLETED else update.model_dump_json())
+
+    def _tell_position(self) -> None:
+        if self._waiting is None:
+            return
+        position = self._jobs.position(self._waiting)
+        if position is not None and position != self._position:
+            if self._position is not None:
+                update = Update(id=self._waiting.id, status=Status.QUEUED, description=f"Position {position} in the queue.")
+                self._send(update.model_dump_json())
+            self._position = position
+
+    def _completed(self, update: Update) -> str | bytes:
+        job = self._jobs.get(update.id)
+        if job is None:
+            expired = {"status": Status.ERROR, "description": "The values of this job have expired."}
+            return update.model_copy(update=expired).model_dump_json()
+        if is_inline(job.result):
+            body = cast(bytes | None, self._jobs.redis.get(job.result))
+            if body is not None:
+                return completed_frame(update, body)
+        return update.model_copy(update={"data": self._url_of(job)}).model_dump_json()

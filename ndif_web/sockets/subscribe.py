@@ -1,0 +1,49 @@
+"""``/subscribe``: the raw websocket of nnsight 0.8. Always upgrades; a wrong key is refused at the POST."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from flask import Flask, request
+from flask_sock import Sock
+from redis.exceptions import RedisError
+from simple_websocket import ConnectionClosed
+
+from ndif_models.errors import NdifError
+from ndif_tasks import updates
+from ndif_web.auth import identify
+from ndif_web.farm import farm
+from ndif_web.routes.jobs import result_url
+
+from .relay import Relay
+
+log = logging.getLogger(__name__)
+
+
+def register(app: Flask) -> None:
+    """Add the route."""
+    app.config["SOCK_SERVER_OPTIONS"] = {"ping_interval": 25, "max_message_size": 64 * 1024}
+    Sock(app).route("/subscribe")(subscribe)
+
+
+def subscribe(socket: Any) -> None:
+    """Give the client its session's id, then every update until it leaves."""
+    try:
+        owner = identify(request, farm().settings).owner
+    except NdifError:
+        owner = ""  # no key owns this session, so every request naming it is refused with a sentence
+    settings, redis = farm().settings, farm().patient_redis
+    try:
+        session = updates.open_session(redis, owner or "nobody", settings.result_ttl_s)
+    except RedisError:
+        log.error("a session could not be opened: the broker is away")
+        return
+    try:
+        socket.send(json.dumps({"session_id": session}))
+        Relay(farm().patient_jobs, session, socket.send, result_url, lambda: not socket.connected).run()
+    except ConnectionClosed:
+        return
+    finally:
+        updates.close_session(redis, session)
