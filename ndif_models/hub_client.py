@@ -139,7 +139,8 @@ def _one_sentence(repo_id: str, revision: str, endpoint: str | None) -> Iterator
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
         if status in (401, 403):
-            raise Forbidden(f"{hub} refuses {repo_id}: set HF_TOKEN to a token that may read it.") from None
+            why = error.server_message or "set HF_TOKEN to a token that may read it."
+            raise Forbidden(f"{hub} refuses {repo_id}: {why}") from None
         raise Unavailable(f"{hub} answered {status} for {repo_id}; try again later.") from None
     except Exception as error:  # the transport differs between versions of huggingface_hub, and so do its errors
         raise Unavailable(f"{hub} cannot be reached for {repo_id}: {_first_line(error)}") from error

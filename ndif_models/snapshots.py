@@ -48,6 +48,8 @@ def resolve(hf_home: Path, name: str) -> str:
         NotFound: nothing here is called that.
         Conflict: several are.
     """
+    if is_complete(hf_home, name):
+        return name
     here = sorted(repo for repo in repos(hf_home) if any(True for _ in snapshots(hf_home, repo)))
     if name in here:
         return name
