@@ -22,7 +22,7 @@ class Base(DeclarativeBase):
 
 @functools.cache
 def engine(url: str) -> Engine:
-    """The process's one engine for a URL; connections are checked before use, so that a restarted server is survived."""
+    """The process's one engine for a URL; it checks connections before use, so a restarted server is survived."""
     made = sqlalchemy.create_engine(url, pool_pre_ping=True)
     if made.dialect.name == "sqlite":
         event.listen(made, "connect", _prepare_sqlite)

@@ -56,8 +56,8 @@ def put_deployment(url: str, *, queue: str, model_key: str, replicas: int, dtype
 def remove_deployment(url: str, queue: str) -> bool:
     """Forget a deployment; False when there was none."""
     with session_scope(url) as session:
-        found = session.execute(delete(DeploymentRow).where(DeploymentRow.queue == queue).returning(DeploymentRow.queue))
-        return found.first() is not None
+        gone = delete(DeploymentRow).where(DeploymentRow.queue == queue).returning(DeploymentRow.queue)
+        return session.execute(gone).first() is not None
 
 
 def _record(row: DeploymentRow) -> Deployment:

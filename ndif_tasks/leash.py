@@ -2,9 +2,9 @@
 
 Usage: ``python -I -S leash.py [--lifeline FD] [--grace SECONDS] -- COMMAND...``. The lifeline is the read end of a pipe
 that only the owner writes: when the owner dies, however it dies, the pipe ends and the leash clears everything away.
-Orphans of the command come to the leash (it is a subreaper), so none escapes by a second fork. SIGTERM and SIGINT go on
-to the command; SIGUSR1 kills all of it at once. Standard library only, and one thread: a parent-death signal follows the
-thread that forked.
+Orphans of the command come to the leash (it is a subreaper), so none escapes by a second fork. SIGTERM and SIGINT go
+on to the command; SIGUSR1 kills all of it at once. Standard library only, and one thread: a parent-death signal follows
+the thread that forked.
 """
 
 from __future__ import annotations

@@ -1,0 +1,59 @@
+"""``ndif logs``: what services and replicas print."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import click
+
+from ndif_models.errors import NotFound
+
+from .context import Invocation, pass_invocation
+
+_POLL_S = 0.2
+
+
+@click.command()
+@click.argument("service")
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on printing as lines are written.")
+@click.option("-n", "lines", default=100, show_default=True, type=click.IntRange(min=0), help="How many lines.")
+@pass_invocation
+def logs(invocation: Invocation, service: str, following: bool, lines: int) -> None:
+    """Print the end of a SERVICE's log: a service's name, `supervisor`, or a replica's.
+
+    Next: `ndif info` shows which services run, `ndif logs SERVICE -f` follows one.
+    """
+    folder = invocation.settings().session_dir / "logs"
+    path = folder / f"{service.removesuffix('.log')}.log"
+    held = sorted(log.stem for log in folder.glob("*.log"))
+    if path.stem not in held:
+        raise NotFound(f"{service} has no log here; there are {', '.join(held) or 'none yet: start the farm first'}.")
+    with open(path, errors="replace") as file:
+        for line in deque(file, maxlen=lines):
+            click.echo(line, nl=False)
+        if following:
+            follow({"": path}, click.echo, file.tell())
+
+
+def follow(paths: Mapping[str, Path], say: Callable[[str], None], offset: int | None = None) -> None:
+    """Say each line as it is written, behind its name, until interrupted; from the files' present ends unless told."""
+    offsets = {
+        name: (path.stat().st_size if path.exists() else 0) if offset is None else offset
+        for name, path in paths.items()
+    }
+    while True:
+        for name, path in paths.items():
+            try:
+                with open(path, "rb") as file:
+                    file.seek(offsets[name])
+                    chunk = file.read()
+            except OSError:
+                continue
+            whole = chunk[: chunk.rfind(b"\n") + 1]
+            offsets[name] += len(whole)
+            for line in whole.decode(errors="replace").splitlines():
+                say(f"{name:<13} | {line}" if name else line)
+        time.sleep(_POLL_S)

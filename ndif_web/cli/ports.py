@@ -1,0 +1,48 @@
+"""TCP ports: free ones, and whether one is taken."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+
+from ndif_models.errors import SettingError
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether a server could listen there now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As servers do: a connection of an earlier server that still winds down is no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def free(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Distinct ports that nothing listens on."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((host, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def claim(host: str, port: int, variable: str) -> int:
+    """The port to use for a setting: the one asked for, or a free one for 0.
+
+    Raises:
+        SettingError: the port is taken, or is none.
+    """
+    if port == 0:
+        return free(1)[0]
+    if not 0 < port < 65536:
+        raise SettingError(f"{variable} must be a port from 1 to 65535, or 0 for a free one, and is {port}.")
+    try:
+        if is_free(host, port):
+            return port
+    except OSError as error:
+        raise SettingError(f"{host} is no address to listen on ({error.strerror}).") from None
+    raise SettingError(f"Port {port} is taken; set {variable} to another, or 0 for a free one.")

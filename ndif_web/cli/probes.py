@@ -1,0 +1,128 @@
+"""Whether a service answers. A probe is quick, raises nothing, and imports what it needs when it is used."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.client
+import socket
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from ndif_models.settings import Settings
+
+    from .plan import Plan
+
+_TIMEOUT_S = 1.0
+
+
+def broker(plan: Plan) -> bool:
+    """Whether the broker answers PING."""
+    return ping_broker(plan.settings) is None
+
+
+def ping_broker(settings: Settings) -> str | None:
+    """None when the broker answers, else why not."""
+    from redis import Redis
+    from redis.backoff import NoBackoff
+    from redis.exceptions import RedisError
+    from redis.retry import Retry
+
+    try:
+        with Redis.from_url(
+            settings.broker_url,
+            socket_timeout=_TIMEOUT_S,
+            socket_connect_timeout=_TIMEOUT_S,
+            retry=Retry(NoBackoff(), 0),
+        ) as client:
+            client.ping()
+    except (RedisError, OSError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def object_store(plan: Plan) -> bool:
+    """Whether the bucket is there; it is made once the store listens."""
+    client = _s3(plan.settings)
+    return _listens(plan.settings.object_store_url) and head_bucket(plan.settings, client, make=True) is None
+
+
+def head_bucket(settings: Settings, client: Any = None, *, make: bool = False) -> str | None:
+    """None when the bucket answers (``make``: made if missing), else why not."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    client = client or _s3(settings)
+    try:
+        client.head_bucket(Bucket=settings.object_store_bucket)
+    except ClientError as error:
+        if not make or error.response.get("Error", {}).get("Code") not in ("404", "NoSuchBucket"):
+            return str(error)
+        with contextlib.suppress(BotoCoreError, ClientError):
+            client.create_bucket(Bucket=settings.object_store_bucket)
+        return head_bucket(settings, client)
+    except BotoCoreError as error:
+        return str(error)
+    return None
+
+
+def api(plan: Plan) -> bool:
+    """Whether the web tier answers ``/ping``."""
+    return http_status(plan.settings.url, "/ping") == 200
+
+
+def http_status(url: str, path: str, timeout_s: float = _TIMEOUT_S) -> int | None:
+    """The status of a GET, or None without an answer."""
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
+    try:
+        connection.request("GET", parts.path.rstrip("/") + path)
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+def worker(name: str) -> bool:
+    """Whether this machine's Celery worker of that name answers a ping through the broker."""
+    from kombu.exceptions import KombuError
+    from redis.exceptions import RedisError
+
+    from ndif_tasks import celery
+
+    try:
+        return bool(celery.control.ping(destination=[f"{name}@{socket.gethostname()}"], timeout=_TIMEOUT_S))
+    except (OSError, KombuError, RedisError):
+        return False
+
+
+def _listens(url: str) -> bool:
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 80), _TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
+
+
+@functools.cache
+def _s3(settings: Settings) -> Any:
+    import boto3
+    from botocore.config import Config
+
+    return boto3.client(
+        "s3",
+        endpoint_url=settings.object_store_url,
+        aws_access_key_id=settings.object_store_access_key or None,
+        aws_secret_access_key=settings.object_store_secret_key or None,
+        region_name=settings.object_store_region,
+        verify=settings.object_store_verify,
+        config=Config(
+            s3={"addressing_style": "path"},
+            connect_timeout=_TIMEOUT_S,
+            read_timeout=5,
+            retries={"total_max_attempts": 1},
+        ),
+    )

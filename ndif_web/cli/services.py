@@ -1,0 +1,147 @@
+"""The table of services: how each is prepared, started and asked whether it is ready."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import binaries, probes
+from .plan import AGENT, API, BEAT, BROKER, CONTROL, OBJECT_STORE, Plan, write_private
+
+
+@dataclass(frozen=True)
+class Service:
+    """One process of the stack.
+
+    ``prepare`` writes what it needs and returns its arguments; ``probe`` says whether it answers; ``needs`` are the
+    services that must be ready before its first start; ``grace_s`` is how long it may take from TERM to its end.
+    """
+
+    name: str
+    prepare: Callable[[Plan], list[str]]
+    probe: Callable[[Plan], bool]
+    address: Callable[[Plan], str]
+    needs: tuple[str, ...] = ()
+    grace_s: float = 3.0
+    cwd: str = ""
+
+
+def _broker(plan: Plan) -> list[str]:
+    folder = plan.folder(BROKER)
+    quoted = str(folder).replace("\\", "\\\\").replace('"', '\\"')
+    lines = [
+        "bind 127.0.0.1",
+        f"port {plan.settings.broker_port}",
+        f"requirepass {plan.broker_password}",
+        f'dir "{quoted}"',
+        "appendonly yes",
+        "appendfsync always",
+        'save ""',
+        "maxmemory-policy noeviction",
+        "daemonize no",
+    ]
+    write_private(folder / "valkey.conf", "\n".join(lines) + "\n")
+    return [str(binaries.valkey_server()), str(folder / "valkey.conf")]
+
+
+def _object_store(plan: Plan) -> list[str]:
+    folder = plan.folder(OBJECT_STORE)
+    (folder / "data").mkdir(mode=0o700, exist_ok=True)
+    settings = plan.settings
+    credentials = {"accessKey": settings.object_store_access_key, "secretKey": settings.object_store_secret_key}
+    actions = ["Admin", "Read", "Write", "List", "Tagging"]
+    identities = {"identities": [{"name": "ndif", "credentials": [credentials], "actions": actions}]}
+    write_private(folder / "s3.json", json.dumps(identities))
+    flags = {
+        "dir": "data",
+        "ip": "127.0.0.1",
+        "ip.bind": "127.0.0.1",
+        "filer": "true",
+        "filer.localSocket": "filer.sock",
+        "s3": "true",
+        "s3.config": "s3.json",
+        "s3.iam": "false",
+        "s3.localSocket": "s3.sock",
+        "s3.port": settings.object_store_port,
+        "s3.port.iceberg": 0,
+        "s3.port.lance": 0,
+        "master.electionTimeout": "1s",
+        "master.telemetry": "false",
+        "master.volumeSizeLimitMB": 1024,
+        "volume.max": 0,
+        "volume.preStopSeconds": 0,
+    }
+    inner = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
+    flags |= dict(zip((*inner, "s3.port.grpc"), plan.store_ports, strict=True))
+    return [str(binaries.weed()), "-logtostderr=true", "server", *(f"-{name}={value}" for name, value in flags.items())]
+
+
+def _api(_plan: Plan) -> list[str]:
+    return [sys.executable, "-m", "gunicorn", "-c", "python:ndif_web.gunicorn_conf", "ndif_web.app:create_app()"]
+
+
+def _celery(plan: Plan, *arguments: str) -> list[str]:
+    level = plan.settings.log_level.lower()
+    return [sys.executable, "-m", "celery", "-A", "ndif_tasks", *arguments, "--loglevel", level]
+
+
+def _beat(plan: Plan) -> list[str]:
+    schedule = plan.folder(BEAT) / "schedule"
+    return _celery(plan, "beat", "--schedule", str(schedule), "--pidfile", "")
+
+
+def _worker(plan: Plan, name: str, queue: str) -> list[str]:
+    quiet = ("--without-gossip", "--without-mingle", "--concurrency", "4")
+    return _celery(plan, "worker", "-Q", queue, "-n", f"{name}@%h", *quiet)
+
+
+def _control(plan: Plan) -> list[str]:
+    return _worker(plan, CONTROL, "control")
+
+
+def _agent(plan: Plan) -> list[str]:
+    return _worker(plan, AGENT, f"node.{plan.settings.node_name}")
+
+
+def _loopback(port: int) -> str:
+    return f"127.0.0.1:{port}"
+
+
+SERVICES = {
+    service.name: service
+    for service in (
+        Service(BROKER, _broker, probes.broker, lambda plan: _loopback(plan.settings.broker_port)),
+        Service(
+            OBJECT_STORE,
+            _object_store,
+            probes.object_store,
+            lambda plan: _loopback(plan.settings.object_store_port),
+            # Its filer waits 15 s for its own open streams to close; what was acknowledged is written by then.
+            grace_s=1.0,
+            cwd=OBJECT_STORE,
+        ),
+        Service(API, _api, probes.api, lambda plan: plan.settings.url, needs=(BROKER,), grace_s=5.0),
+        Service(BEAT, _beat, lambda plan: True, lambda plan: "", needs=(BROKER,)),
+        Service(CONTROL, _control, lambda plan: probes.worker(CONTROL), lambda plan: "queue control", needs=(BROKER,)),
+        Service(
+            AGENT,
+            _agent,
+            lambda plan: probes.worker(AGENT),
+            lambda plan: f"queue node.{plan.settings.node_name}",
+            needs=(BROKER,),
+            grace_s=8.0,
+        ),
+    )
+}
+
+
+def clear_sockets(plan: Plan) -> None:
+    """Remove the sockets that a killed object store leaves in the temporary folder."""
+    if not plan.store_ports:
+        return
+    grpc = [plan.store_ports[i] for i in (1, 3, 5, 6)]
+    for kind, port in zip(("master", "volume", "filer", "s3"), grpc, strict=True):
+        Path(f"/tmp/seaweedfs-{kind}-grpc-{port}.sock").unlink(missing_ok=True)

@@ -1,0 +1,211 @@
+"""``ndif start`` and ``ndif stop``."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+
+from ndif_models import session
+from ndif_models.errors import Conflict, NdifError, SettingError
+from ndif_models.settings import Settings
+from ndif_tasks.process import signal_recorded
+
+from . import channel, plan
+from .context import Invocation, pass_invocation
+from .logs import follow
+from .stack import Supervisor
+
+_STOP_LIMIT_S = 30.0
+_LEFTOVER_LIMIT_S = 10.0
+service_argument = click.argument("service", required=False, type=click.Choice(plan.NAMES))
+
+
+@click.command()
+@service_argument
+@click.option("--detach", is_flag=True, help="Run in the background; return when the farm is ready.")
+@click.option("--verbose", is_flag=True, help="Print every service's log as it is written.")
+@pass_invocation
+def start(invocation: Invocation, service: str | None, detach: bool, verbose: bool) -> None:
+    """Start the farm on this machine, or only one SERVICE of it.
+
+    A service is left out when its URL is set to elsewhere (NDIF_BROKER_URL, NDIF_OBJECT_STORE_URL). In a session that
+    runs already, SERVICE is started again in it.
+
+    Next: `ndif deploy openai-community/gpt2` serves a model; `ndif stop` ends the farm.
+    """
+    settings = invocation.settings(running_session=False)
+    if session.read(settings.session_dir):
+        _start_in_running_session(settings, service)
+        return
+    names = (service,) if service else plan.local_names(settings)
+    with _session_lock(settings.session_dir):
+        _await_leftovers(settings.session_dir)
+        made = plan.make(settings, names)
+        if detach:
+            _detached(made)
+        else:
+            _supervise(made, click.echo, verbose=verbose)
+
+
+@click.command()
+@service_argument
+@click.option("--force", is_flag=True, help="Kill at once instead of asking first.")
+@pass_invocation
+def stop(invocation: Invocation, service: str | None, force: bool) -> None:
+    """Stop the farm of this session, or only one SERVICE of it.
+
+    A service that was stopped stays stopped until `ndif start SERVICE`.
+
+    Next: `ndif start` brings the farm back, with its data.
+    """
+    settings = invocation.settings(running_session=False)
+    record = session.read(settings.session_dir)
+    if record is None:
+        raise Conflict(f"No farm runs in the session {settings.session_dir}; `ndif start` starts one.")
+    if service:
+        channel.ask(settings.session_dir, {"op": "stop", "service": service})
+        click.echo(f"{service} is stopped; `ndif start {service}` starts it again.")
+        return
+    pids = [(record["pid"], record["start_time"])]
+    pids += [(entry["pid"], entry["start_time"]) for entry in record["services"].values() if entry["pid"]]
+    signal_recorded(*pids[0], signal.SIGKILL if force else signal.SIGTERM)
+    if not _wait_gone(pids, _STOP_LIMIT_S):
+        raise Conflict(f"The farm is still stopping after {_STOP_LIMIT_S:g} s; `ndif stop --force` kills it.")
+    if force:
+        with contextlib.suppress(OSError):
+            (settings.session_dir / session.FILE).unlink()
+    click.echo("The farm is stopped.")
+
+
+def _start_in_running_session(settings: Settings, service: str | None) -> None:
+    if service is None:
+        raise Conflict(f"A farm already runs in the session {settings.session_dir}; `ndif stop` stops it.")
+    channel.ask(settings.session_dir, {"op": "start", "service": service})
+    click.echo(f"{service} is ready.")
+
+
+def _supervise(made: plan.Plan, say: Callable[[str], None], *, verbose: bool = False) -> None:
+    """Run the session in this process until it is stopped."""
+    os.environ.update(made.settings.environment())
+    log = made.log("supervisor")
+
+    def report(line: str) -> None:
+        with open(log, "a") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
+        say(line)
+
+    def ready(seconds: float) -> None:
+        for name in made.names:
+            address = plan_address(made, name)
+            report(f"{name:<13} ready" + (f"  {address}" if address else ""))
+        if plan.API in made.names:
+            report(f"The farm is ready at {made.settings.url} ({seconds:.1f} s).")
+            say(f"Next: export NDIF_HOST={made.settings.url}; ndif deploy openai-community/gpt2")
+        else:
+            report(f"Ready ({seconds:.1f} s).")
+            say("Next: ndif info")
+
+    if verbose:
+        paths = {name: made.log(name) for name in made.names}
+        threading.Thread(target=follow, args=(paths, click.echo), daemon=True).start()
+    Supervisor(made, report).run(ready)
+    report("The farm is stopped.")
+
+
+def plan_address(made: plan.Plan, name: str) -> str:
+    """Where a service is, for people."""
+    from .services import SERVICES
+
+    return SERVICES[name].address(made)
+
+
+def _detached(made: plan.Plan) -> None:
+    """Run the session in a child of its own session; print what it says until it is ready or has failed.
+
+    Raises:
+        SettingError: it has failed; the sentence is its own.
+    """
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        _be_the_background(made, write)
+    os.close(write)
+    outcome: dict[str, str] = {}
+    with open(read) as messages:
+        for line in messages:
+            outcome = json.loads(line)
+            if "say" in outcome:
+                click.echo(outcome["say"])
+            else:
+                break
+    if "ready" in outcome:
+        return
+    raise SettingError(outcome.get("error", f"The farm ended while it started; see {made.log('supervisor')}."))
+
+
+def _be_the_background(made: plan.Plan, write: int) -> None:
+    """The life of the detached supervisor; never returns."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    log = os.open(made.log("supervisor"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for fd, source in ((0, null), (1, log), (2, log)):
+        os.dup2(source, fd)
+    messages = os.fdopen(write, "w")
+    status = 1
+
+    def tell(**message: str) -> None:
+        # The one who started it may have gone by then.
+        with contextlib.suppress(OSError, ValueError):
+            print(json.dumps(message), file=messages, flush=True)
+
+    def say(line: str) -> None:
+        tell(say=line)
+        if line.startswith("Next:"):
+            tell(ready="")
+            messages.close()
+
+    try:
+        _supervise(made, say)
+        status = 0
+    except NdifError as error:
+        tell(error=str(error))
+    finally:
+        os._exit(status)
+
+
+@contextlib.contextmanager
+def _session_lock(session_dir: Path) -> Iterator[None]:
+    """Hold the session, so that two starts at once cannot both have it."""
+    plan.private_folder(session_dir)
+    with open(session_dir / "lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Conflict(f"A farm is starting or stopping in the session {session_dir}; try again soon.") from None
+        yield
+
+
+def _await_leftovers(session_dir: Path) -> None:
+    """A supervisor that was just killed has leashes that still clear up: wait for their ports."""
+    deadline = time.monotonic() + _LEFTOVER_LIMIT_S
+    while plan.leftovers(session_dir) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def _wait_gone(pids: list[tuple[int, int]], limit_s: float) -> bool:
+    deadline = time.monotonic() + limit_s
+    while any(session.process_start_time(pid) == start_time for pid, start_time in pids):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
