@@ -27,7 +27,9 @@ _STATUS_COLUMNS = ("model", "revision", "replica", "level", "state", "dtype", "s
 @click.option("--revision", help="Branch, tag or commit; main unless given.")
 @click.option("--task", help="The transformers task; text-generation unless given.")
 @pass_invocation
-def deploy(invocation: Invocation, checkpoints: tuple[str, ...], replicas: int | None, **options: str | None) -> None:
+def deploy(
+    invocation: Invocation, /, checkpoints: tuple[str, ...], replicas: int | None, **options: str | None
+) -> None:
     """Serve each CHECKPOINT (a Hugging Face repository), and return when it is ready.
 
     Next: use the model from nnsight with `remote=True`; `ndif status` shows what is served.

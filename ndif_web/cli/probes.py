@@ -24,22 +24,25 @@ def broker(plan: Plan) -> bool:
 
 def ping_broker(settings: Settings) -> str | None:
     """None when the broker answers, else why not."""
-    from redis import Redis
-    from redis.backoff import NoBackoff
     from redis.exceptions import RedisError
-    from redis.retry import Retry
 
     try:
-        with Redis.from_url(
-            settings.broker_url,
-            socket_timeout=_TIMEOUT_S,
-            socket_connect_timeout=_TIMEOUT_S,
-            retry=Retry(NoBackoff(), 0),
-        ) as client:
+        with _redis(settings) as client:
             client.ping()
     except (RedisError, OSError, ValueError) as error:
         return str(error)
     return None
+
+
+def eviction_policy(settings: Settings) -> str | None:
+    """What the broker does when it is full; None when it does not say."""
+    from redis.exceptions import RedisError
+
+    try:
+        with _redis(settings) as client:
+            return dict(client.config_get("maxmemory-policy")).get("maxmemory-policy")
+    except (RedisError, OSError, ValueError):
+        return None
 
 
 def object_store(plan: Plan) -> bool:
@@ -96,6 +99,15 @@ def worker(name: str) -> bool:
         return bool(celery.control.ping(destination=[f"{name}@{socket.gethostname()}"], timeout=_TIMEOUT_S))
     except (OSError, KombuError, RedisError):
         return False
+
+
+def _redis(settings: Settings) -> Any:
+    from redis import Redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
+    patience = {"socket_timeout": _TIMEOUT_S, "socket_connect_timeout": _TIMEOUT_S, "retry": Retry(NoBackoff(), 0)}
+    return Redis.from_url(settings.broker_url, decode_responses=True, **patience)
 
 
 def _listens(url: str) -> bool:
