@@ -54,7 +54,9 @@ def download(
 
 def _fetch(repo_id: str, revision: str, hf_home: Path, token: str | None, endpoint: str | None, tell: Progress) -> Held:
     from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.utils import disable_progress_bars
 
+    disable_progress_bars()  # whoever asked is told through `tell`
     api = HfApi(endpoint=endpoint, token=token)
     info = api.model_info(repo_id, revision=revision, files_metadata=True, timeout=_REQUEST_TIMEOUT_S)
     siblings = {sibling.rfilename: sibling for sibling in info.siblings or ()}

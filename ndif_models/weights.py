@@ -18,8 +18,11 @@ ADAPTER_CONFIG = "adapter_config.json"
 
 #: What holds tensors, or could: never served unless weights are, never fetched beside safetensors.
 SUFFIXES = frozenset(
-    ".safetensors .bin .pt .pth .pkl .pickle .ckpt .gguf .ggml .h5 .hdf5 .keras .msgpack .onnx .onnx_data .pb .tflite"
-    " .ot .npz .npy .mlmodel .zip .tar .gz .xz .zst .7z .llamafile .engine .plan .dduf .joblib .safetensors_data".split()
+    {
+        *(".safetensors", ".bin", ".pt", ".pth", ".pkl", ".pickle", ".joblib", ".ckpt", ".gguf", ".ggml", ".llamafile"),
+        *(".h5", ".hdf5", ".keras", ".msgpack", ".pb", ".tflite", ".ot", ".mlmodel", ".onnx", ".onnx_data", ".engine"),
+        *(".plan", ".dduf", ".npz", ".npy", ".zip", ".tar", ".gz", ".xz", ".zst", ".7z"),
+    }
 )
 
 #: In the order in which transformers and peft look for them; an index comes right behind its single file.

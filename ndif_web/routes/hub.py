@@ -1,7 +1,7 @@
 """A read-only Hugging Face Hub of the models this farm holds, for clients without the internet.
 
-``HF_ENDPOINT=http://farm:PORT/hub`` makes stock huggingface_hub, transformers, peft and nnsight clients work. Owns the Hub's
-HTTP shape: paths, JSON, headers and error codes. What is held is :mod:`ndif_models.snapshots`' to say. No torch.
+``HF_ENDPOINT=http://farm:PORT/hub`` makes stock huggingface_hub, transformers, peft and nnsight clients work. Owns the
+Hub's HTTP shape: paths, JSON, headers and error codes. What is held, :mod:`ndif_models.snapshots` says. No torch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from flask import Blueprint, Response, current_app, jsonify, request, send_file
 
 from ndif_models import hf_cache, snapshots, weights
-from ndif_models.errors import BadRequest, Conflict, Forbidden, NdifError, NotFound
+from ndif_models.errors import Conflict, Forbidden, NdifError, NotFound
 from ndif_models.keys import DEFAULT_REVISION
 from ndif_models.settings import Settings
 from ndif_models.snapshots import Held
