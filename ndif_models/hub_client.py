@@ -54,7 +54,7 @@ def download(
 
 def _fetch(repo_id: str, revision: str, hf_home: Path, token: str | None, endpoint: str | None, tell: Progress) -> Held:
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.utils import disable_progress_bars
+    from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()  # whoever asked is told through `tell`
     api = HfApi(endpoint=endpoint, token=token)

@@ -97,7 +97,7 @@ def _gpt2_config(size: str, vocab_size: int) -> dict[str, Any]:
 
 
 def _llama_config(size: str, vocab_size: int) -> dict[str, Any]:
-    names = "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads".split()
+    names = ["hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"]
     numbers = {"tiny": (64, 160, 2, 4, 2), "small": (256, 704, 6, 8, 2), "124m": (768, 2560, 14, 12, 4)}[size]
     return dict(zip(names, numbers, strict=True)) | {
         "model_type": "llama",
