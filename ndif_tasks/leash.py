@@ -1,7 +1,8 @@
 """A leash: runs one command so that neither it nor anything it started can outlive its owner.
 
-Usage: ``python -I -S leash.py [--lifeline FD] [--grace SECONDS] -- COMMAND...``. The lifeline is the read end of a pipe
-that only the owner writes: when the owner dies, however it dies, the pipe ends and the leash clears everything away.
+Usage: ``python -I -S leash.py [--lifeline FD] [--grace SECONDS] [--spare] -- COMMAND...``. The lifeline is the read end
+of a pipe whose other end only the owner has. It becomes readable for every leash at once when the owner says so, or
+when it dies, however it dies: then the leash clears everything away. Nobody reads from it, or the others would miss it.
 Orphans of the command come to the leash (it is a subreaper), so none escapes by a second fork. SIGTERM and SIGINT go
 on to the command; SIGUSR1 kills all of it at once. Standard library only, and one thread: a parent-death signal follows
 the thread that forked.
@@ -29,10 +30,11 @@ _HANDLED = (*_FORWARDED, signal.SIGUSR1, signal.SIGCHLD)
 class Leash:
     """The command, its descendants, and the pipe they hang on."""
 
-    def __init__(self, argv: Sequence[str], lifeline: int | None, grace_s: float) -> None:
+    def __init__(self, argv: Sequence[str], lifeline: int | None, grace_s: float, spare: bool) -> None:
         self.argv = list(argv)
         self.lifeline = lifeline
         self.grace_s = grace_s
+        self.spare = spare
         self.child = 0
         self.status: int | None = None
         self.kill_now = False
@@ -99,7 +101,7 @@ class Leash:
             for fd, _ in poller.poll(None if remaining is None else remaining * 1000):
                 if fd == wakeup:
                     _drain(wakeup)
-                elif deadline is None and _ended(fd):
+                elif deadline is None:
                     poller.unregister(fd)
                     deadline = time.monotonic() + self.grace_s
                     os.kill(self.child, signal.SIGTERM)
@@ -121,17 +123,15 @@ class Leash:
         """Kill whatever the command left; killing one hands its own children to this process, so repeat."""
         give_up = time.monotonic() + _SWEEP_LIMIT_S
         while self._reap() and time.monotonic() < give_up:
-            for pid in _children(os.getpid()):
+            doomed = [pid for pid in _children(os.getpid()) if not (self.spare and _has_own_lifeline(pid))]
+            if not doomed:
+                return
+            for pid in doomed:
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except (ProcessLookupError, PermissionError):
                     continue
             time.sleep(0.01)
-
-
-def _ended(fd: int) -> bool:
-    """Whether a pipe has no writer left; stray bytes in it say nothing."""
-    return os.read(fd, 4096) == b""
 
 
 def _drain(fd: int) -> None:
@@ -157,6 +157,15 @@ def _children(owner: int) -> list[int]:
     return found
 
 
+def _has_own_lifeline(pid: int) -> bool:
+    """Whether a process is another leash that hangs on a lifeline, and so needs nobody to end it."""
+    try:
+        with open(f"/proc/{pid}/cmdline") as file:
+            return file.read().split("\0")[1:5] == ["-I", "-S", __file__, "--lifeline"]
+    except OSError:
+        return False
+
+
 def _prctl(option: int, argument: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, ctypes.c_ulong(argument), 0, 0, 0) != 0:
@@ -168,12 +177,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run a command that cannot outlive its owner.")
     parser.add_argument("--lifeline", type=int, default=None, help="read end of the owner's pipe")
     parser.add_argument("--grace", type=float, default=3.0, help="seconds between TERM and KILL when the owner is gone")
+    parser.add_argument("--spare", action="store_true", help="let leashes started below go on with their own lifeline")
     parser.add_argument("argv", nargs="+", help="the command, after --")
     given = parser.parse_args()
     if given.lifeline is not None:
         os.set_inheritable(given.lifeline, True)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    return Leash(given.argv, given.lifeline, given.grace).run()
+    return Leash(given.argv, given.lifeline, given.grace, given.spare).run()
 
 
 if __name__ == "__main__":

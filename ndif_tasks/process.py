@@ -68,6 +68,7 @@ def spawn(
     lifeline_fd: int | None,
     cwd: Path | None = None,
     grace_s: float = 3.0,
+    spare_leashes: bool = False,
 ) -> Process:
     """Start ``argv`` on a leash of its own.
 
@@ -77,9 +78,11 @@ def spawn(
         lifeline_fd: read end of the pipe it must not outlive; None where only its own end counts.
         cwd: its working directory.
         grace_s: how long it may take to end once the lifeline has.
+        spare_leashes: whether what it started on leashes of their own, on the lifeline, goes on without it.
     """
     lifeline = [] if lifeline_fd is None else ["--lifeline", str(lifeline_fd)]
-    command = [sys.executable, "-I", "-S", str(_LEASH), *lifeline, "--grace", str(grace_s), "--", *argv]
+    options = [*lifeline, "--grace", str(grace_s), *(["--spare"] if spare_leashes else [])]
+    command = [sys.executable, "-I", "-S", str(_LEASH), *options, "--", *argv]
     with open(os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
         popen = subprocess.Popen(
             command,

@@ -120,6 +120,7 @@ class Keeper:
             lifeline_fd=self._lifeline,
             cwd=self._plan.folder(self.service.cwd) if self.service.cwd else None,
             grace_s=min(self.service.grace_s, 2.0),
+            spare_leashes=self.service.spare_leashes,
         )
 
     def _status(self) -> int | None:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ndif_models import session
 from ndif_models.errors import SettingError
 from ndif_models.settings import Settings
 
@@ -177,13 +176,3 @@ def write_private(path: Path, text: str) -> None:
     with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)
     os.replace(scratch, path)
-
-
-def leftovers(session_dir: Path) -> list[int]:
-    """Leashes of an earlier, killed supervisor that have not finished clearing up yet."""
-    try:
-        record = json.loads((session_dir / session.FILE).read_text())
-        services = [service for service in record["services"].values() if service["pid"]]
-        return [s["pid"] for s in services if session.process_start_time(s["pid"]) == s["start_time"]]
-    except (OSError, ValueError, KeyError):
-        return []

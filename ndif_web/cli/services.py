@@ -17,7 +17,8 @@ class Service:
     """One process of the stack.
 
     ``prepare`` writes what it needs and returns its arguments; ``probe`` says whether it answers; ``needs`` are the
-    services that must be ready before its first start; ``grace_s`` is how long it may take from TERM to its end.
+    services that must be ready before its first start; ``grace_s`` is how long it may take from TERM to its end;
+    with ``spare_leashes`` what it started on the lifeline outlives it, though not the session.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Service:
     needs: tuple[str, ...] = ()
     grace_s: float = 3.0
     cwd: str = ""
+    spare_leashes: bool = False
 
 
 def _broker(plan: Plan) -> list[str]:
@@ -132,7 +134,8 @@ SERVICES = {
             lambda plan: probes.worker(AGENT),
             lambda plan: f"queue node.{plan.settings.node_name}",
             needs=(BROKER,),
-            grace_s=8.0,
+            # Replicas hold weights: an agent that is started again finds them still serving.
+            spare_leashes=True,
         ),
     )
 }

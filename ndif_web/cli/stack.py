@@ -20,10 +20,12 @@ from ndif_models.errors import Conflict, NotFound, SettingError
 
 from .channel import Channel
 from .keeper import Keeper, State
+from .lifeline import Lifeline
 from .plan import API, CONTROL, NAMES, Plan, extended
 from .services import SERVICES, clear_sockets
 
 _START_LIMIT_S = 90.0
+_END_LIMIT_S = 10.0
 _LOG_TAIL_LINES = 5
 
 
@@ -35,7 +37,8 @@ class Supervisor:
         self._say = say
         self._keepers: dict[str, Keeper] = {}
         self._lock = threading.RLock()
-        self._lifeline, self._lifeline_write = os.pipe()
+        # Two, so that all that uses the stores, replicas too, can be ended while they still answer.
+        self._lifelines = {dependent: Lifeline() for dependent in (True, False)}
 
     def run(self, ready: Callable[[float], None]) -> None:
         """Start everything, call ``ready`` with the seconds it took, and serve until a signal to stop.
@@ -85,7 +88,9 @@ class Supervisor:
 
     def _begin(self, names: list[str]) -> None:
         for name in names:
-            keeper = Keeper(SERVICES[name], self.plan, self._lifeline, self._say, self._write)
+            service = SERVICES[name]
+            lifeline = self._lifelines[bool(service.needs)]
+            keeper = Keeper(service, self.plan, lifeline.fd, self._say, self._write)
             with self._lock:
                 self._keepers[name] = keeper
             keeper.start()
@@ -110,6 +115,8 @@ class Supervisor:
                 thread.start()
             for thread in threads:
                 thread.join()
+            if not self._lifelines[dependent].end(_END_LIMIT_S):
+                self._say("Some processes of this session do not end; they are being killed.")
         clear_sockets(self.plan)
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -144,6 +151,7 @@ class Supervisor:
                 "start_time": session.process_start_time(os.getpid()),
                 "variables": self.plan.variables(),
                 "services": services,
+                "lifelines": [lifeline.inode for lifeline in self._lifelines.values()],
             }
             session.write(self.plan.session_dir, record)
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -21,6 +22,7 @@ from ndif_tasks.process import signal_recorded
 
 from . import channel, plan
 from .context import Invocation, pass_invocation
+from .lifeline import held
 from .logs import follow
 from .stack import Supervisor
 
@@ -75,10 +77,8 @@ def stop(invocation: Invocation, service: str | None, force: bool) -> None:
         channel.ask(settings.session_dir, {"op": "stop", "service": service})
         click.echo(f"{service} is stopped; `ndif start {service}` starts it again.")
         return
-    pids = [(record["pid"], record["start_time"])]
-    pids += [(entry["pid"], entry["start_time"]) for entry in record["services"].values() if entry["pid"]]
-    signal_recorded(*pids[0], signal.SIGKILL if force else signal.SIGTERM)
-    if not _wait_gone(pids, _STOP_LIMIT_S):
+    signal_recorded(record["pid"], record["start_time"], signal.SIGKILL if force else signal.SIGTERM)
+    if not _wait_gone(record, _STOP_LIMIT_S):
         raise Conflict(f"The farm is still stopping after {_STOP_LIMIT_S:g} s; `ndif stop --force` kills it.")
     if force:
         with contextlib.suppress(OSError):
@@ -197,14 +197,14 @@ def _session_lock(session_dir: Path) -> Iterator[None]:
 
 def _await_leftovers(session_dir: Path) -> None:
     """A supervisor that was just killed has leashes that still clear up: wait for their ports."""
-    deadline = time.monotonic() + _LEFTOVER_LIMIT_S
-    while plan.leftovers(session_dir) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        _wait_gone(json.loads((session_dir / session.FILE).read_text()), _LEFTOVER_LIMIT_S)
 
 
-def _wait_gone(pids: list[tuple[int, int]], limit_s: float) -> bool:
+def _wait_gone(record: dict[str, Any], limit_s: float) -> bool:
+    """Whether the supervisor, and whatever hung on its lifelines, is gone within the time."""
     deadline = time.monotonic() + limit_s
-    while any(session.process_start_time(pid) == start_time for pid, start_time in pids):
+    while session.process_start_time(record["pid"]) == record["start_time"] or held(record["lifelines"]):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.05)
