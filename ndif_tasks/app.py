@@ -20,7 +20,7 @@ class FarmApp(Celery):
 
     def prepare_config(self, c: Any) -> Any:
         """Celery's hook for the configuration, called when it is first needed."""
-        return super().prepare_config({**c, **configuration(settings())})
+        return super().prepare_config({**(c or {}), **configuration(settings())})
 
     @property
     def Worker(self) -> Any:

@@ -25,7 +25,7 @@ from ndif_tasks.store import result_object
 
 from .output import Output
 from .watch import Verdict, Watch, Watched
-from .zygote_process import Runner, ZygoteProcess, wait_exit
+from .zygote_process import Runner, ZygoteProcess
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +191,7 @@ class Attempt:
         if verdict == Verdict.LOST:
             log.warning("job %s: attempt %d is no longer this replica's", self.job.id, self.job.attempt)
             return
-        status = wait_exit(self.runner, 2.0)
+        status = self.runner.wait(2.0)
         if verdict is not None:
             settings = self.server.settings
             self._fail(

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import psutil
 from celery import bootsteps
 from celery.apps.worker import Worker
-from celery.worker.state import maybe_shutdown
+from celery.worker import state
 
 from ndif_models import snapshots
 from ndif_models.errors import BadRequest, LoadFailed, NdifError
@@ -112,7 +112,7 @@ class ReplicaStep(bootsteps.StartStopStep):  # type: ignore[misc]
         fleet.clear_failure(self.redis, key.queue)
         self.record.update(self.zygote.facts, state=fleet.State.HOT, description="Serving.", threads=self.threads)
         self._tell()
-        threading.Thread(target=self._mourn, args=(worker,), name="zygote-watch", daemon=True).start()
+        threading.Thread(target=self._mourn, name="zygote-watch", daemon=True).start()
 
     def stop(self, worker: Any) -> None:
         """End the zygote once the last job is over."""
@@ -130,7 +130,7 @@ class ReplicaStep(bootsteps.StartStopStep):  # type: ignore[misc]
         waited_s = 0.0
         try:
             while not self.zygote.loaded(0.2):
-                maybe_shutdown()
+                state.maybe_shutdown()
                 waited_s += 0.2
                 if waited_s > self.settings.load_timeout_s:
                     raise LoadFailed(f"it did not load within {self.settings.load_timeout_s:g} s (NDIF_LOAD_TIMEOUT_S)")
@@ -170,11 +170,10 @@ class ReplicaStep(bootsteps.StartStopStep):  # type: ignore[misc]
                 log.warning("heartbeat: %s", type(error).__name__)
             self._stopping.wait(fleet.BEAT_S)
 
-    def _mourn(self, worker: Any) -> None:
+    def _mourn(self) -> None:
         """A replica without its zygote can serve nothing: end, and be replaced."""
         assert self.zygote is not None
         self.zygote.gone.wait()
         if not self._stopping.is_set():
             log.error("the process holding the model ended by itself; this replica ends too")
-            worker.stop(exitcode=1)
-            os._exit(1)
+            state.should_stop = 1

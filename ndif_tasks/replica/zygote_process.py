@@ -6,12 +6,12 @@ Torch-free. One reader thread takes the zygote's events; everything else may be 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,22 @@ class Runner:
     exited: int = field(default_factory=lambda: os.eventfd(0, os.EFD_CLOEXEC))
     pid: int = 0
     status: int | None = None
+    _closed: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def ended(self, status: int) -> None:
+        """Its end was told."""
+        with self._lock:
+            self.status = status
+            if self._closed:
+                os.close(self.exited)
+            else:
+                os.eventfd_write(self.exited, 1)
+
+    def wait(self, wait_s: float) -> int | None:
+        """Its exit status (negative: the signal that ended it), or None after ``wait_s``."""
+        select.select([self.exited], [], [], wait_s)
+        return self.status
 
     def peak_bytes(self) -> int:
         """The most memory it has used so far, resident, shared weights included; 0 once it is gone."""
@@ -47,6 +63,10 @@ class Runner:
         """Let go of its descriptors."""
         self.sock.close()
         os.close(self.output)
+        with self._lock:
+            self._closed = True
+            if self.status is not None:
+                os.close(self.exited)
 
 
 class ZygoteProcess:
@@ -155,8 +175,7 @@ class ZygoteProcess:
 
     def _ended(self, runner: Runner, status: int) -> None:
         self._runners.pop(runner.number, None)
-        runner.status = status
-        os.eventfd_write(runner.exited, 1)
+        runner.ended(status)
 
 
 def _environment(settings: Settings) -> dict[str, str]:
@@ -178,10 +197,3 @@ def _environment(settings: Settings) -> dict[str, str]:
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     }
 
-
-def wait_exit(runner: Runner, wait_s: float) -> int | None:
-    """A runner's exit status (negative: the signal that ended it), or None after ``wait_s``."""
-    deadline = time.monotonic() + wait_s
-    while runner.status is None and time.monotonic() < deadline:
-        time.sleep(0.002)
-    return runner.status
