@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 _TIMEOUT_S = 1.0
+_PROBE_KEY = "probe"
 
 
 def broker(plan: Plan) -> bool:
@@ -46,9 +47,17 @@ def eviction_policy(settings: Settings) -> str | None:
 
 
 def object_store(plan: Plan) -> bool:
-    """Whether the bucket is there; it is made once the store listens."""
-    client = _s3(plan.settings)
-    return _listens(plan.settings.object_store_url) and head_bucket(plan.settings, client, make=True) is None
+    """Whether the store takes an object; its bucket is made once it listens. Its volumes come up last."""
+    settings, client = plan.settings, _s3(plan.settings)
+    if not _listens(settings.object_store_url) or head_bucket(settings, client, make=True) is not None:
+        return False
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        client.put_object(Bucket=settings.object_store_bucket, Key=_PROBE_KEY, Body=b"ready")
+    except (BotoCoreError, ClientError):
+        return False
+    return True
 
 
 def head_bucket(settings: Settings, client: Any = None, *, make: bool = False) -> str | None:

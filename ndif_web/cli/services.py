@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import sys
 from collections.abc import Callable
@@ -57,6 +58,7 @@ def _object_store(plan: Plan) -> list[str]:
     actions = ["Admin", "Read", "Write", "List", "Tagging"]
     identities = {"identities": [{"name": "ndif", "credentials": [credentials], "actions": actions}]}
     write_private(folder / "s3.json", json.dumps(identities))
+    write_private(folder / "security.toml", _store_inner_keys(settings.object_store_secret_key))
     flags = {
         "dir": "data",
         "ip": "127.0.0.1",
@@ -70,7 +72,8 @@ def _object_store(plan: Plan) -> list[str]:
         "s3.port": settings.object_store_port,
         "s3.port.iceberg": 0,
         "s3.port.lance": 0,
-        "master.electionTimeout": "1s",
+        # A single master elects itself at once; a lone one with peers takes two seconds, and its volumes may miss it.
+        "master.peers": "none",
         "master.telemetry": "false",
         "master.volumeSizeLimitMB": 1024,
         "volume.max": 0,
@@ -79,6 +82,16 @@ def _object_store(plan: Plan) -> list[str]:
     inner = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
     flags |= dict(zip((*inner, "s3.port.grpc"), plan.store_ports, strict=True))
     return [str(binaries.weed()), "-logtostderr=true", "server", *(f"-{name}={value}" for name, value in flags.items())]
+
+
+def _store_inner_keys(secret: str) -> str:
+    """Keys between the store's own parts: without them its inner ports would hand any local user any object."""
+    sections = ("jwt.signing", "jwt.signing.read", "jwt.filer_signing", "jwt.filer_signing.read")
+    lines: list[str] = []
+    for section in sections:
+        key = hmac.new(secret.encode(), section.encode(), "sha256").hexdigest()
+        lines += [f"[{section}]", f'key = "{key}"', "expires_after_seconds = 60"]
+    return "\n".join(lines) + "\n"
 
 
 def _api(_plan: Plan) -> list[str]:
@@ -121,7 +134,7 @@ SERVICES = {
             _object_store,
             probes.object_store,
             lambda plan: _loopback(plan.settings.object_store_port),
-            # Its filer waits 15 s for its own open streams to close; what was acknowledged is written by then.
+            # After that its filer only waits, 15 s, for its own streams to close; every answered write is on disk.
             grace_s=1.0,
             cwd=OBJECT_STORE,
         ),
