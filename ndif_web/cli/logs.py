@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -38,13 +38,21 @@ def logs(invocation: Invocation, service: str, following: bool, lines: int) -> N
             follow({"": path}, click.echo, file.tell())
 
 
-def follow(paths: Mapping[str, Path], say: Callable[[str], None], offset: int | None = None) -> None:
-    """Say each line as it is written, behind its name, until interrupted; from the files' present ends unless told."""
+def follow(
+    paths: Mapping[str, Path],
+    say: Callable[[str], None],
+    offset: int | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Say each line as it is written, behind its name, until ``stop``; from the files' present ends unless told."""
     offsets = {
         name: (path.stat().st_size if path.exists() else 0) if offset is None else offset
         for name, path in paths.items()
     }
-    while True:
+    stop = stop or threading.Event()
+    last = False
+    while not last:
+        last = stop.is_set()
         for name, path in paths.items():
             try:
                 with open(path, "rb") as file:
@@ -56,4 +64,4 @@ def follow(paths: Mapping[str, Path], say: Callable[[str], None], offset: int | 
             offsets[name] += len(whole)
             for line in whole.decode(errors="replace").splitlines():
                 say(f"{name:<13} | {line}" if name else line)
-        time.sleep(_POLL_S)
+        stop.wait(_POLL_S)

@@ -24,6 +24,7 @@ from . import channel, plan
 from .context import Invocation, pass_invocation
 from .lifeline import held
 from .logs import follow
+from .services import SERVICES
 from .stack import Supervisor
 
 _STOP_LIMIT_S = 30.0
@@ -105,7 +106,7 @@ def _supervise(made: plan.Plan, say: Callable[[str], None], *, verbose: bool = F
 
     def ready(seconds: float) -> None:
         for name in made.names:
-            address = plan_address(made, name)
+            address = SERVICES[name].address(made)
             report(f"{name:<13} ready" + (f"  {address}" if address else ""))
         if plan.API in made.names:
             report(f"The farm is ready at {made.settings.url} ({seconds:.1f} s).")
@@ -114,18 +115,23 @@ def _supervise(made: plan.Plan, say: Callable[[str], None], *, verbose: bool = F
             report(f"Ready ({seconds:.1f} s).")
             say("Next: ndif info")
 
-    if verbose:
-        paths = {name: made.log(name) for name in made.names}
-        threading.Thread(target=follow, args=(paths, click.echo), daemon=True).start()
-    Supervisor(made, report).run(ready)
+    with _followed(made) if verbose else contextlib.nullcontext():
+        Supervisor(made, report).run(ready)
     report("The farm is stopped.")
 
 
-def plan_address(made: plan.Plan, name: str) -> str:
-    """Where a service is, for people."""
-    from .services import SERVICES
-
-    return SERVICES[name].address(made)
+@contextlib.contextmanager
+def _followed(made: plan.Plan) -> Iterator[None]:
+    """Print what the services print."""
+    stop = threading.Event()
+    paths = {name: made.log(name) for name in made.names}
+    follower = threading.Thread(target=follow, args=(paths, click.echo, None, stop), daemon=True)
+    follower.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        follower.join()
 
 
 def _detached(made: plan.Plan) -> None:
