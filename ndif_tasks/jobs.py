@@ -137,8 +137,7 @@ class Jobs:
         return self._move(job, Status.ERROR, description, meta)
 
     def _move(self, job: Claimed, to: Status, text: str, meta: dict[str, Any] | None, *fields: str) -> bool:
-        args = ("move", job.id, job.attempt, to, text[-MAX_DESCRIPTION:], dumps(meta), *fields)
-        return bool(self._run(*args))
+        return bool(self._run("move", job.id, job.attempt, to, text[-MAX_DESCRIPTION:], dumps(meta), *fields))
 
     def log(self, job: Claimed, lines: Sequence[str]) -> bool:
         """Tell lines the block printed."""
@@ -176,8 +175,8 @@ class Jobs:
         sent = 0
         for name in cast(set[bytes], self.redis.smembers("ndif:queues")):
             queue = name.decode()
-            waiting = cast(int, self.redis.zcard(f"ndif:waiting:{queue}"))
-            missing = waiting - cast(int, self.redis.llen(queue))
+            waiting = self.redis.zcard(f"ndif:waiting:{queue}")
+            missing = waiting - self.redis.llen(queue)
             for _ in range(max(0, missing)):
                 send_ticket(queue)
                 sent += 1
@@ -210,7 +209,7 @@ class Jobs:
 
     def waiting(self, queue: str) -> int:
         """How many jobs wait on a queue."""
-        return cast(int, self.redis.zcard(f"ndif:waiting:{queue}"))
+        return self.redis.zcard(f"ndif:waiting:{queue}")
 
 
 def result_key(id: str, attempt: int) -> str:

@@ -4,7 +4,7 @@ Unlike every other module, importing this does something: gevent must patch the 
 is imported, and gunicorn reads its configuration from module attributes.
 """
 
-# ruff: noqa: E402, I001
+# ruff: noqa: E402
 from gevent import monkey
 
 monkey.patch_all()

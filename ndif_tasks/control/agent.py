@@ -117,7 +117,7 @@ class Agent:
             child.record["description"] = f"Downloading: {done >> 20} of {total >> 20} MiB."
 
         revision, home, token = key.revision, self.settings.hf_home, self.settings.hf_token
-        snapshots.download(key.repo_id, revision, home, token or None, on_progress=progress)
+        snapshots.download(key.repo_id, revision, home, token, on_progress=progress)
         child.record["description"] = "Starting the replica."
 
     def _run(self, child: Child, key: ModelKey, dtype: str | None) -> None:
@@ -181,7 +181,7 @@ def _last_line(log_path: Path) -> str:
 _agent: Agent | None = None
 
 
-class AgentStep(bootsteps.StartStopStep):  # type: ignore[misc]
+class AgentStep(bootsteps.StartStopStep):
     """Makes a Celery worker on ``node.<name>`` the node's agent."""
 
     requires: ClassVar[set[str]] = {"celery.worker.components:Pool"}

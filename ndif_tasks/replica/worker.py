@@ -35,7 +35,7 @@ REPLICA_VARIABLE = "NDIF_REPLICA_ID"
 DTYPE_VARIABLE = "NDIF_REPLICA_DTYPE"
 
 
-class FarmWorker(Worker):  # type: ignore[misc]
+class FarmWorker(Worker):
     """Celery's worker, which knows models by name."""
 
     model_key: ModelKey | None = None
@@ -53,7 +53,9 @@ class FarmWorker(Worker):  # type: ignore[misc]
         if not routing.is_model(name):
             return name
         if self.model_key is not None:
-            raise BadRequest("A worker holds one model: name one queue behind -Q, and start another worker for the other.")
+            raise BadRequest(
+                "A worker holds one model: name one queue behind -Q, and start another worker for the other."
+            )
         self.model_key = holdable(name, settings())
         return self.model_key.queue
 
@@ -73,7 +75,9 @@ def holdable(name: str, settings: Settings) -> ModelKey:
     key = key.with_repo_id(snapshots.resolve(settings.hf_home, key.repo_id))
     found = snapshots.find(settings.hf_home, key.repo_id, key.revision)
     if found is None:
-        raise BadRequest(f"{key.repo_id} is held here, but not its revision {key.revision}: run `ndif deploy` to fetch it.")
+        raise BadRequest(
+            f"{key.repo_id} is held here, but not its revision {key.revision}: run `ndif deploy` to fetch it."
+        )
     needed = snapshots.weight_bytes(settings.hf_home, found)
     free = psutil.virtual_memory().available
     if needed > free:
@@ -81,7 +85,7 @@ def holdable(name: str, settings: Settings) -> ModelKey:
     return key
 
 
-class ReplicaStep(bootsteps.StartStopStep):  # type: ignore[misc]
+class ReplicaStep(bootsteps.StartStopStep):
     """Loads the model before the worker consumes, and heartbeats from the first moment."""
 
     requires: ClassVar[set[str]] = {"celery.worker.components:Pool"}

@@ -196,4 +196,3 @@ def _environment(settings: Settings) -> dict[str, str]:
         "TOKIO_WORKER_THREADS": "1",
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     }
-

@@ -9,9 +9,8 @@ from pathlib import Path
 
 MAX_CHARS = 60_000
 
-_OURS = tuple(
-    sorted({os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-) + (str(Path(__file__).resolve().parents[2] / "ndif_"),)
+_PATHS = {os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+_OURS = (*sorted(_PATHS), str(Path(__file__).resolve().parents[2] / "ndif_"))
 
 
 class Unreadable(Exception):

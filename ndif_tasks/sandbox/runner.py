@@ -69,7 +69,9 @@ def _run(tracer: Any) -> dict[str, Any]:
         for line in hints.changed(outside, _saves()):
             print(line)
     except BaseException as error:
-        raise error.with_traceback(tracer.traceback(error)) if hasattr(tracer, "traceback") else error
+        if hasattr(tracer, "traceback"):
+            error.__traceback__ = tracer.traceback(error)
+        raise
     finally:
         dec()
     return saved

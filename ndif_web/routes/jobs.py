@@ -163,7 +163,7 @@ def result(job_id: str) -> AnyResponse:
     body = farm().redis.get(job.result)
     if body is None:
         raise Gone("The values of this job have expired.")
-    return Response(body, mimetype="application/octet-stream")  # type: ignore[arg-type]
+    return Response(body, mimetype="application/octet-stream")
 
 
 def own_job(job_id: str) -> Job:

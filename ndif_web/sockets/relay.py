@@ -60,7 +60,9 @@ class Relay:
         position = self._jobs.position(self._waiting)
         if position is not None and position != self._position:
             if self._position is not None:
-                update = Update(id=self._waiting.id, status=Status.QUEUED, description=f"Position {position} in the queue.")
+                update = Update(
+                    id=self._waiting.id, status=Status.QUEUED, description=f"Position {position} in the queue."
+                )
                 self._send(update.model_dump_json())
             self._position = position
 
