@@ -65,7 +65,7 @@ class ModelKey:
             data: Any = json.loads(suffix)
         except (ValueError, RecursionError):
             raise BadRequest("The model key's part after the class is not JSON.") from None
-        if not isinstance(data, dict) or "repo_id" not in data or not set(data) <= _FIELDS:
+        if not isinstance(data, dict) or data.get("repo_id") is None or not set(data) <= _FIELDS:
             raise BadRequest(f"The model key must hold repo_id and may hold only {', '.join(sorted(_FIELDS))}.")
         given = {name: value for name, value in data.items() if value is not None}
         return cls(**given, import_path=KNOWN_CLASSES[import_path])

@@ -12,6 +12,9 @@ from redis import Redis
 BEAT_S = 2.0
 TTL_S = 10.0
 
+#: Exit status of a replica that served and then lost its zygote: nothing is wrong with its model.
+SERVED_STATUS = 75
+
 
 class State(StrEnum):
     """A replica's state; a deployment's is that of its best replica."""

@@ -212,6 +212,11 @@ class Jobs:
         return self.redis.zcard(f"ndif:waiting:{queue}")
 
 
+def position_text(position: int) -> str:
+    """A place in line, as clients read it; the script says the same when a job is submitted."""
+    return f"Position {position} in the queue."
+
+
 def result_key(id: str, attempt: int) -> str:
     """The Redis key of a small result."""
     return f"ndif:result:{id}:{attempt}"

@@ -16,7 +16,7 @@ _host = f"[{_settings.api_host}]" if ":" in _settings.api_host else _settings.ap
 
 bind = [f"{_host}:{_settings.api_port}"]
 workers = _settings.api_workers
-worker_class = "gevent"
+worker_class = "ndif_web.http_worker.Worker"
 worker_connections = 2000
 timeout = 60
 graceful_timeout = 3

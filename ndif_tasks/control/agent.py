@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import psutil
 from celery import bootsteps
 from redis import Redis
+from redis.exceptions import RedisError
 
 from ndif_models import snapshots
 from ndif_models.errors import NdifError
@@ -125,15 +126,19 @@ class Agent:
         logs.mkdir(parents=True, exist_ok=True)
         log_path = logs / f"replica-{child.id}.log"
         process = child.process = self._spawn(child.id, key, dtype, log_path)
+        served = False
         while not process.wait(1.0):
             if self._stopping.is_set():
                 return
             if child.stopping.is_set():
                 process.stop(STOP_GRACE_S)
+            served = served or self._is_hot(child.id)
         if child.stopping.is_set():
             return
-        log.error("replica %s of %s ended by itself with status %s", child.id, key.queue, process.poll())
-        if fleet.failure(self.redis, key.queue) is None and not self._was_hot(child.id):
+        status = process.poll()
+        log.error("replica %s of %s ended by itself with status %s", child.id, key.queue, status)
+        served = served or status in (0, fleet.SERVED_STATUS) or self._is_hot(child.id)
+        if not served and fleet.failure(self.redis, key.queue) is None:
             self._note_failure(key, f"{key.queue} cannot be loaded: {_last_line(log_path)}")
 
     def _spawn(self, id: str, key: ModelKey, dtype: str | None, log_path: Path) -> Process:
@@ -143,8 +148,11 @@ class Agent:
         argv += ["--without-gossip", "--without-mingle", "--loglevel", self.settings.log_level]
         return spawn(argv, env=env, log_path=log_path, lifeline_fd=lifeline_from_environment(), grace_s=2.0)
 
-    def _was_hot(self, id: str) -> bool:
-        record = fleet.alive(self.redis, "replica").get(id)
+    def _is_hot(self, id: str) -> bool:
+        try:
+            record = fleet.alive(self.redis, "replica").get(id)
+        except RedisError:
+            return False
         return record is not None and record["state"] == fleet.State.HOT
 
     def _note_failure(self, key: ModelKey, reason: str) -> None:

@@ -56,7 +56,11 @@ class Server:
         if job is None:
             return
         log.info("job %s: attempt %d", job.id, job.attempt)
-        runner = self._take()
+        try:
+            runner = self._take()
+        except Unavailable:
+            self.jobs.hand_back(job.id, job.attempt)
+            return
         watched = Watched(job, time.monotonic() + self._limit_s, lambda: self.zygote.kill(runner))
         self.watch.begin(watched)
         try:

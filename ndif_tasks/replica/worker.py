@@ -180,4 +180,4 @@ class ReplicaStep(bootsteps.StartStopStep):
         self.zygote.gone.wait()
         if not self._stopping.is_set():
             log.error("the process holding the model ended by itself; this replica ends too")
-            state.should_stop = 1
+            state.should_stop = fleet.SERVED_STATUS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import cast
 
@@ -9,7 +10,9 @@ from redis.exceptions import RedisError
 
 from ndif_models.wire import Status, Update, completed_frame
 from ndif_tasks import updates
-from ndif_tasks.jobs import Job, Jobs, is_inline
+from ndif_tasks.jobs import Job, Jobs, is_inline, position_text
+
+log = logging.getLogger(__name__)
 
 #: How often the place in line of a waiting job is looked up.
 POSITION_MS = 1000
@@ -33,38 +36,39 @@ class Relay:
         self._gone = gone
         self._after = updates.FROM_START
         self._waiting: Job | None = None
-        self._position: int | None = None
+        self._said = ""
 
     def run(self) -> None:
         """Relay until the client is gone."""
         while not self._gone():
             try:
-                rows = updates.read(self._jobs.redis, self._session, self._after, POSITION_MS)
-            except RedisError:
-                continue
-            for row, update in rows:
-                self._tell(update)
-                self._after = row
-            if not rows:
-                self._tell_position()
+                self._step()
+            except RedisError as error:
+                # What was read and not yet told is read again.
+                log.warning("a session waits for the broker: %s", type(error).__name__)
+
+    def _step(self) -> None:
+        rows = updates.read(self._jobs.redis, self._session, self._after, POSITION_MS)
+        for row, update in rows:
+            self._tell(update)
+            self._after = row
+        if not rows:
+            self._tell_position()
 
     def _tell(self, update: Update) -> None:
         if update.status != Status.LOG:
             self._waiting = self._jobs.get(update.id) if update.status == Status.QUEUED else None
-            self._position = None
+            self._said = update.description
         self._send(self._completed(update) if update.status == Status.COMPLETED else update.model_dump_json())
 
     def _tell_position(self) -> None:
         if self._waiting is None:
             return
         position = self._jobs.position(self._waiting)
-        if position is not None and position != self._position:
-            if self._position is not None:
-                update = Update(
-                    id=self._waiting.id, status=Status.QUEUED, description=f"Position {position} in the queue."
-                )
-                self._send(update.model_dump_json())
-            self._position = position
+        text = self._said if position is None else position_text(position)
+        if text != self._said:
+            self._send(Update(id=self._waiting.id, status=Status.QUEUED, description=text).model_dump_json())
+            self._said = text
 
     def _completed(self, update: Update) -> str | bytes:
         job = self._jobs.get(update.id)
