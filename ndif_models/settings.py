@@ -110,6 +110,14 @@ def table() -> Iterator[tuple[str, str, str, str]]:
         yield variable(f), default, f.metadata["unit"], f.metadata["help"]
 
 
+def markdown() -> str:
+    """The table as Markdown, for the README."""
+    rows = [
+        f"| `{name}` | {f'`{default}`' if default else ''} | {unit} | {help} |" for name, default, unit, help in table()
+    ]
+    return "\n".join(["| variable | default | unit | what it does |", "| --- | --- | --- | --- |", *rows])
+
+
 def load(
     flags: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,

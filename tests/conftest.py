@@ -1,7 +1,7 @@
 """Fixtures: made models, one running farm for the whole run, and nnsight models that reach it.
 
 The client under test is the real one, in this process: it finds the farm's Hub mirror through ``HF_ENDPOINT``, which
-huggingface_hub reads when it is first imported, so nnsight and transformers are imported only inside fixtures and tests.
+huggingface_hub reads when first imported, so nnsight and transformers are imported only inside fixtures and tests.
 """
 
 from __future__ import annotations
