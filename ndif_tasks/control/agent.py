@@ -22,6 +22,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from ndif_models import snapshots
+from ndif_models.environment import environment
 from ndif_models.errors import NdifError
 from ndif_models.keys import ModelKey
 from ndif_models.settings import Settings, settings
@@ -66,8 +67,6 @@ class Agent:
 
     def start(self) -> None:
         """Begin to heartbeat."""
-        from ndif_tasks.sandbox.model import environment
-
         self.redis.set("ndif:environment", json.dumps(environment()))
         threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
 

@@ -171,7 +171,7 @@ class Attempt:
 
     def _deliver(self, answer: protocol.Answer) -> None:
         meta = self._meta()
-        if answer.bytes <= self.server.settings.inline_result_bytes:
+        if answer.bytes <= self._inline_bytes:
             body = bytearray()
             protocol.receive_bytes(self.runner.sock, answer.bytes, body.extend)
             self._drain()
@@ -180,6 +180,12 @@ class Attempt:
         self._upload(answer.bytes)
         self._drain()
         self.jobs.complete(self.job, result_object(self.job.id, self.job.attempt), meta)
+
+    @property
+    def _inline_bytes(self) -> int:
+        # Only a waiting client's values are worth the broker's memory up to the larger limit.
+        settings = self.server.settings
+        return settings.inline_result_bytes if self.job.has_session else settings.inline_payload_bytes
 
     def _upload(self, size: int) -> None:
         url = self.job.put_urls[self.job.attempt - 1]

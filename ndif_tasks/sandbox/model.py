@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.metadata import distributions, packages_distributions
+import json
 from typing import Any
+
+#: A configuration that lists thousands of labels helps nobody in ``/status``.
+MAX_CONFIG_CHARS = 32_000
 
 
 def load(model_key: str, dtype: str | None) -> Any:
@@ -33,27 +35,13 @@ def facts(model: Any) -> dict[str, Any]:
     module = model._module
     parameters = list(module.parameters())
     tensors = parameters + list(module.buffers())
+    config = _plain(module.config.to_dict())
     return {
         "dtype": str(module.dtype).removeprefix("torch."),
         "n_params": sum(p.numel() for p in parameters),
         "size_bytes": sum(t.numel() * t.element_size() for t in tensors),
-        "config": _plain(module.config.to_dict()),
-        "pid": _pid(),
+        "config": config if len(json.dumps(config)) <= MAX_CONFIG_CHARS else None,
     }
-
-
-def environment() -> dict[str, Any]:
-    """This interpreter and its packages by import name, as nnsight's ``compare`` reads them."""
-    names: dict[str, list[str]] = {}
-    for import_name, dist_names in packages_distributions().items():
-        for dist_name in dist_names:
-            names.setdefault(dist_name, []).append(import_name)
-    packages = {
-        name: dist.version
-        for dist in distributions()
-        for name in names.get(dist.metadata["Name"], [dist.metadata["Name"]])
-    }
-    return {"python_version": sys.version, "packages": packages}
 
 
 def _warm(model: Any) -> None:
@@ -72,9 +60,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
     return value if isinstance(value, str | int | float | bool | None) else str(value)
-
-
-def _pid() -> int:
-    import os
-
-    return os.getpid()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import platform
-from importlib import metadata
 from typing import Any
 
 import click
 
+from ndif_models.environment import environment
 from ndif_models.settings import table
 
 from .context import Invocation, pass_invocation
@@ -26,7 +25,7 @@ def env(ctx: click.Context, local: bool, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    here = _local()
+    here = environment()
     if local:
         _print(
             here, as_json, [{"package": name, "here": version} for name, version in _lines(here)], ("package", "here")
@@ -53,18 +52,9 @@ def example(_invocation: Invocation) -> None:
         click.echo(f"# {help_text}{f' [{unit}]' if unit else ''}\n# {name}={default}\n")
 
 
-def _local() -> dict[str, Any]:
-    """What ``GET /env`` says, of this interpreter: packages by the name they are imported by."""
-    packages: dict[str, str] = {}
-    for name, distributions in metadata.packages_distributions().items():
-        if not name.startswith("_") and name.isidentifier():
-            packages[name] = metadata.version(distributions[0])
-    return {"python_version": platform.python_version(), "packages": dict(sorted(packages.items()))}
-
-
-def _lines(environment: dict[str, Any]) -> list[tuple[str, str]]:
-    python = str(environment["python_version"]).split()[0]
-    return [("python", python), *sorted(environment["packages"].items())]
+def _lines(told: dict[str, Any]) -> list[tuple[str, str]]:
+    python = str(told["python_version"]).split()[0]
+    return [("python", python), *sorted(told["packages"].items())]
 
 
 def _print(document: Any, as_json: bool, rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:

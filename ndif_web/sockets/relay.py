@@ -76,7 +76,9 @@ class Relay:
             expired = {"status": Status.ERROR, "description": "The values of this job have expired."}
             return update.model_copy(update=expired).model_dump_json()
         if is_inline(job.result):
-            body = cast(bytes | None, self._jobs.redis.get(job.result))
+            # Told once, it is seldom asked for again: from now on the broker keeps it no longer than a URL is good.
+            kept_s = self._jobs.settings.url_ttl_s
+            body = cast(bytes | None, self._jobs.redis.getex(job.result, ex=kept_s))
             if body is not None:
                 return completed_frame(update, body)
         return update.model_copy(update={"data": self._url_of(job)}).model_dump_json()
