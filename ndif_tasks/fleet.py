@@ -73,5 +73,14 @@ def clear_failure(redis: Redis, queue: str) -> None:
     redis.hdel("ndif:failures", queue)
 
 
+def unserved_s(redis: Redis, queue: str, served: bool) -> float:
+    """For how long a queue with waiting jobs has had nobody to serve it, as far as was looked."""
+    if served:
+        redis.hdel("ndif:unserved", queue)
+        return 0.0
+    redis.hsetnx("ndif:unserved", queue, str(time.time()))
+    return time.time() - float(cast(bytes, redis.hget("ndif:unserved", queue)))
+
+
 def _key(kind: str, id: str) -> str:
     return f"ndif:{kind}:{id}"

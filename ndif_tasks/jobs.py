@@ -173,14 +173,17 @@ class Jobs:
     def reissue_tickets(self) -> int:
         """Send a ticket for every waiting job that has none in its queue; returns how many."""
         sent = 0
-        for name in cast(set[bytes], self.redis.smembers("ndif:queues")):
-            queue = name.decode()
+        for queue in self.queues():
             waiting = self.redis.zcard(f"ndif:waiting:{queue}")
             missing = waiting - self.redis.llen(queue)
             for _ in range(max(0, missing)):
                 send_ticket(queue)
                 sent += 1
         return sent
+
+    def queues(self) -> list[str]:
+        """Every queue that ever had a job."""
+        return sorted(name.decode() for name in cast(set[bytes], self.redis.smembers("ndif:queues")))
 
     def get(self, id: str) -> Job | None:
         """A job by id, or None when there is none (any more)."""

@@ -109,7 +109,8 @@ class Agent:
             self._note_failure(key, f"{key.queue} cannot be loaded: the node's agent failed; see its log.")
         finally:
             self.children.pop(child.id, None)
-            fleet.forget(self.redis, "replica", child.id)
+            if not self._stopping.is_set():  # a replica outlives its agent, and goes on telling of itself
+                fleet.forget(self.redis, "replica", child.id)
 
     def _fetch(self, child: Child, key: ModelKey) -> None:
         def progress(done: int, total: int) -> None:
@@ -171,8 +172,9 @@ class Agent:
         memory = psutil.virtual_memory()
         node = {"cpus": os.cpu_count(), "memory_bytes": memory.total, "free_bytes": memory.available, "gpus": []}
         fleet.beat(self.redis, "node", self.settings.node_name, node)
+        told = fleet.alive(self.redis, "replica") if self.children else {}
         for child in list(self.children.values()):
-            if child.process is None:  # once it runs, it tells of itself
+            if "worker_pid" not in told.get(child.id, {}):  # it does not yet tell of itself
                 fleet.beat(self.redis, "replica", child.id, child.record)
 
 

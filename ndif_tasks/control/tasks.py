@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 #: Long enough for an agent to take the order and heartbeat itself.
 ORDERED_TTL_S = 30.0
+#: A worker started by hand may be restarted by hand; its queue waits this long for it.
+UNSERVED_LIMIT_S = 60.0
 LOCK = "ndif:lock:reconcile"
 
 
@@ -53,10 +55,19 @@ def _reconcile(redis: Redis) -> None:
             _order(redis, step)
         else:
             _stop(redis, step, replicas[step.replica])
+    _tell_hopeless(Jobs(redis, settings()), {one.queue for one in wanted}, replicas, failed)
+
+
+def _tell_hopeless(jobs: Jobs, wanted: set[str], replicas: dict[str, fleet.Record], failed: dict[str, str]) -> None:
+    """End the waiting jobs of models that nothing will serve: they could not be loaded, or are gone."""
     hot = {record["queue"] for record in replicas.values() if record["state"] == fleet.State.HOT}
     for queue, reason in failed.items():
         if queue not in hot:
-            Jobs(redis, settings()).fail_waiting(queue, reason)
+            jobs.fail_waiting(queue, reason)
+    served = wanted | {record["queue"] for record in replicas.values()}
+    for queue in jobs.queues():
+        if fleet.unserved_s(jobs.redis, queue, queue in served or not jobs.waiting(queue)) > UNSERVED_LIMIT_S:
+            jobs.fail_waiting(queue, f"{queue} is no longer served by this farm.")
 
 
 def _order(redis: Redis, step: Start) -> None:
