@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ndif_models.errors import SettingError
-from ndif_models.settings import Settings
+from ndif_models.settings import COMPLETE_VARIABLE, Settings
 
 from . import binaries, ports
 
@@ -61,7 +61,7 @@ class Plan:
         """The whole environment of a service."""
         # One thread each: services move messages, and their idle BLAS threads would only cost memory.
         light = {"PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1"}
-        return {**os.environ, **self.settings.environment(), **light}
+        return {**os.environ, **self.settings.environment(), **light, COMPLETE_VARIABLE: "1"}
 
     def folder(self, name: str) -> Path:
         """A private folder of the session, made when first asked for."""
