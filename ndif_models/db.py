@@ -1,19 +1,18 @@
-"""The database: declarative base, engines, sessions, and bringing a schema up to date. The tables live elsewhere."""
+"""The database: declarative base, engines and sessions. The tables live elsewhere, and so do their migrations."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import DeclarativeBase, Session
 
-MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
 _BUSY_TIMEOUT_MS = 10_000
+_READ_ONLY = "ndif_read_only"
 
 
 class Base(DeclarativeBase):
@@ -26,42 +25,34 @@ def engine(url: str) -> Engine:
     made = sqlalchemy.create_engine(url, pool_pre_ping=True)
     if made.dialect.name == "sqlite":
         event.listen(made, "connect", _prepare_sqlite)
+        event.listen(made, "begin", _begin_sqlite)
     return made
 
 
 @contextmanager
-def session_scope(url: str) -> Iterator[Session]:
-    """One transaction: committed at the end of the block, rolled back when it raises."""
+def session_scope(url: str, *, read_only: bool = False) -> Iterator[Session]:
+    """One transaction: committed at the end of the block, rolled back when it raises.
+
+    Args:
+        read_only: the block only reads, and so need not wait for writers.
+    """
     with Session(engine(url), expire_on_commit=False) as session, session.begin():
+        session.connection(execution_options={_READ_ONLY: read_only})
         yield session
 
 
-def upgrade(url: str, revision: str = "head") -> None:
-    """Bring the schema to ``revision``."""
-    from alembic import command  # a second of imports that only this needs
-
-    command.upgrade(_alembic_config(url), revision)
-
-
-def downgrade(url: str, revision: str) -> None:
-    """Take the schema back to ``revision`` (``base`` empties it)."""
-    from alembic import command
-
-    command.downgrade(_alembic_config(url), revision)
-
-
-def _alembic_config(url: str) -> Any:
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    config.attributes["url"] = url
-    return config
-
-
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    # The driver would begin transactions late, and none for changes of tables; they are begun below.
+    connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
+
+
+def _begin_sqlite(connection: sqlalchemy.Connection) -> None:
+    # A transaction that reads first and then writes fails at once when another has written meanwhile; one that takes
+    # the write lock at its beginning waits for it.
+    read_only = connection.get_execution_options().get(_READ_ONLY, False)
+    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")

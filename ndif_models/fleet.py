@@ -36,7 +36,7 @@ class Deployment:
 
 def deployments(url: str) -> list[Deployment]:
     """Every deployment, oldest first."""
-    with session_scope(url) as session:
+    with session_scope(url, read_only=True) as session:
         rows = session.scalars(select(DeploymentRow).order_by(DeploymentRow.created_at, DeploymentRow.queue))
         return [_record(row) for row in rows]
 

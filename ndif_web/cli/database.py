@@ -27,13 +27,13 @@ def upgrade(invocation: Invocation) -> None:
     """
     from sqlalchemy.exc import SQLAlchemyError
 
-    from ndif_models import db as database
+    from ndif_models import migrations
 
     settings = invocation.settings()
     if not settings.database_url:
         settings.session_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        database.upgrade(settings.db_url)
+        migrations.upgrade(settings.db_url)
     except (SQLAlchemyError, ImportError) as error:
         reason = str(error).splitlines()[0]
         raise SettingError(f"NDIF_DATABASE_URL ({without_secret(settings.db_url)}) cannot be used: {reason}") from None

@@ -139,7 +139,8 @@ SERVICES = {
             cwd=OBJECT_STORE,
         ),
         Service(API, _api, probes.api, lambda plan: plan.settings.url, needs=(BROKER,), grace_s=5.0),
-        Service(BEAT, _beat, lambda plan: True, lambda plan: "", needs=(BROKER,)),
+        # Last: there is nothing to remind anybody of before the control worker listens.
+        Service(BEAT, _beat, lambda plan: True, lambda plan: "", needs=(BROKER, CONTROL)),
         Service(CONTROL, _control, lambda plan: probes.worker(CONTROL), lambda plan: "queue control", needs=(BROKER,)),
         Service(
             AGENT,

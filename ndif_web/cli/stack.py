@@ -11,11 +11,11 @@ import selectors
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ndif_models import db, session
+from ndif_models import migrations, session
 from ndif_models.errors import Conflict, NotFound, SettingError
 
 from .channel import Channel
@@ -73,14 +73,12 @@ class Supervisor:
 
     def _start_services(self, names: tuple[str, ...], failures: list[Exception]) -> None:
         try:
-            first = [name for name in names if not SERVICES[name].needs]
-            rest = [name for name in names if SERVICES[name].needs]
-            self._begin(first)
-            if {API, CONTROL} & set(names) and self.plan.settings.db_url.startswith("sqlite"):
-                db.upgrade(self.plan.settings.db_url)
-            for need in {need for name in rest for need in SERVICES[name].needs} & set(first):
-                self._settle(need)
-            self._begin(rest)
+            for number, wave in enumerate(waves(names)):
+                for need in {need for name in wave for need in SERVICES[name].needs} & set(names):
+                    self._settle(need)
+                self._begin(wave)
+                if number == 0 and {API, CONTROL} & set(names):
+                    migrations.upgrade_own(self.plan.settings.db_url)
             for name in names:
                 self._settle(name)
         except Exception as error:
@@ -154,6 +152,16 @@ class Supervisor:
                 "lifelines": [lifeline.inode for lifeline in self._lifelines.values()],
             }
             session.write(self.plan.session_dir, record)
+
+
+def waves(names: Sequence[str]) -> list[list[str]]:
+    """The services in groups, each of which needs only what is in the groups before it, or not in ``names`` at all."""
+    found: list[list[str]] = []
+    begun: set[str] = set()
+    while left := [name for name in names if name not in begun]:
+        found.append([name for name in left if not set(SERVICES[name].needs) & set(left)])
+        begun |= set(found[-1])
+    return found
 
 
 @contextmanager
