@@ -10,10 +10,10 @@ from typing import IO, Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
 
-from ndif_models.errors import Unavailable
 from ndif_models.settings import Settings
+
+from . import transfer
 
 WEEK_S = 7 * 86_400
 
@@ -24,6 +24,7 @@ class Store:
     def __init__(self, settings: Settings) -> None:
         self.bucket = settings.object_store_bucket
         self.url_ttl_s = settings.url_ttl_s
+        self._verify = settings.object_store_verify
         self._inside = _client(settings, settings.object_store_url)
         public = settings.object_store_public_url
         self._outside = _client(settings, public) if public else self._inside
@@ -34,10 +35,9 @@ class Store:
         Raises:
             Unavailable: the store cannot take it now.
         """
-        try:
-            self._inside.put_object(Bucket=self.bucket, Key=key, Body=body, ContentLength=size)
-        except (BotoCoreError, ClientError):
-            raise Unavailable("The farm's object store cannot take the payload now; try again.") from None
+        # By URL and not through the SDK, which would first hash the whole file and keep everybody else waiting.
+        chunks = iter(lambda: body.read(transfer.CHUNK_BYTES), b"")
+        transfer.upload(self.put_url(key), chunks, size, verify=self._verify)
 
     def get_url(self, key: str, *, inside: bool = False) -> str:
         """A URL that reads one object: a week for the farm's own, ``NDIF_URL_TTL_S`` for a client's."""

@@ -9,15 +9,14 @@ import logging
 import selectors
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import psutil
 
 from ndif_models.errors import NdifError, Unavailable, WireError
 from ndif_models.settings import Settings
-from ndif_tasks import routing
+from ndif_tasks import routing, transfer
 from ndif_tasks.app import app
 from ndif_tasks.jobs import Claimed, Jobs
 from ndif_tasks.sandbox import protocol
@@ -119,6 +118,7 @@ class Attempt:
 
     def _converse(self) -> protocol.Answer | None:
         if not self.jobs.running(self.job):
+            self.watched.end(Verdict.LOST)
             return None
         self.started = time.monotonic()
         try:
@@ -133,14 +133,10 @@ class Attempt:
             self._send_request(len(self.job.payload))
             self.runner.sock.sendall(self.job.payload)
             return
-        try:
-            with httpx.stream("GET", self.job.payload_url, timeout=60) as response:
-                response.raise_for_status()
-                self._send_request(int(response.headers["content-length"]))
-                for chunk in response.iter_raw(protocol.CHUNK_BYTES):
-                    self.runner.sock.sendall(chunk)
-        except httpx.HTTPError:
-            raise Unavailable("The farm's object store did not give the payload back; send the job again.") from None
+        with transfer.download(self.job.payload_url, verify=self._verify) as (size, chunks):
+            self._send_request(size)
+            for chunk in chunks:
+                self.runner.sock.sendall(chunk)
 
     def _send_request(self, size: int) -> None:
         memory = self.server.settings.job_memory_bytes or psutil.virtual_memory().available
@@ -189,12 +185,11 @@ class Attempt:
 
     def _upload(self, size: int) -> None:
         url = self.job.put_urls[self.job.attempt - 1]
-        try:
-            body = _chunks(lambda sink: protocol.receive_bytes(self.runner.sock, size, sink), size, self.runner)
-            response = httpx.put(url, content=body, headers={"Content-Length": str(size)}, timeout=120)
-            response.raise_for_status()
-        except httpx.HTTPError:
-            raise Unavailable("The farm's object store did not take the values; send the job again.") from None
+        transfer.upload(url, _chunks(self.runner, size), size, verify=self._verify)
+
+    @property
+    def _verify(self) -> bool:
+        return self.server.settings.object_store_verify
 
     def _end_dead(self) -> None:
         verdict = self.watched.verdict
@@ -233,12 +228,11 @@ class Attempt:
         }
 
 
-def _chunks(receive: Callable[..., None], size: int, runner: Runner) -> Iterator[bytes]:
-    left = size
-    while left:
+def _chunks(runner: Runner, size: int) -> Iterator[bytes]:
+    while size:
         chunk = bytearray()
-        protocol.receive_bytes(runner.sock, min(left, protocol.CHUNK_BYTES), chunk.extend)
-        left -= len(chunk)
+        protocol.receive_bytes(runner.sock, min(size, protocol.CHUNK_BYTES), chunk.extend)
+        size -= len(chunk)
         yield bytes(chunk)
 
 
