@@ -280,6 +280,19 @@ def test_services_whose_address_is_elsewhere_are_left_out() -> None:
     assert plan.local_names(elsewhere) == ("api", "beat", "control", "agent")
 
 
+def test_two_services_cannot_be_given_one_port() -> None:
+    port = ports.free(1)[0]
+    result = ndif("--set", f"NDIF_BROKER_PORT={port}", "--set", f"NDIF_API_PORT={port}", "start")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: NDIF_BROKER_PORT and NDIF_API_PORT name the same port; change one of them.\n"
+
+
+def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
+    result = ndif("--set", "NDIF_API_HOST=203.0.113.1", "--set", "NDIF_API_PORT=5001", "start")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: Port 5001 of 203.0.113.1 cannot be used (")
+
+
 def test_the_doctor_names_a_taken_port(tmp_path: Path) -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     try:

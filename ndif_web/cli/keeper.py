@@ -16,7 +16,6 @@ from .services import Service
 _POLL_S = 0.1
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
-_READY_LIMIT_S = 60.0
 
 
 class State(StrEnum):
@@ -57,15 +56,17 @@ class Keeper:
         """Begin; returns at once."""
         self._thread.start()
 
-    def settle(self, timeout_s: float) -> bool:
-        """Wait until the service is ready for the first time; False when it has failed, or is late."""
-        return self._settled.wait(timeout_s) and self.state is not State.FAILED
+    def settle(self) -> bool:
+        """Wait until the service is ready for the first time; False when it has failed or was stopped before."""
+        self._settled.wait()
+        return self.state not in (State.FAILED, State.STOPPED)
 
     def stop(self) -> None:
         """TERM, then KILL; returns when the service and all it started are gone."""
         self._stopping.set()
         self._thread.join()
         self._become(State.STOPPED)
+        self._settled.set()
 
     def record(self) -> dict[str, Any]:
         """The service's entry in ``session.json``."""
@@ -105,8 +106,8 @@ class Keeper:
                 ready = True
                 self._become(State.READY)
                 self._settled.set()
-            elif not ready and time.monotonic() - began > _READY_LIMIT_S:
-                self._report(f"{self.service.name} does not answer {_READY_LIMIT_S:g} s after its start.")
+            elif not ready and time.monotonic() - began > self.service.ready_limit_s:
+                self._report(f"{self.service.name} does not answer {self.service.ready_limit_s:g} s after its start.")
                 break
             self._stopping.wait(_POLL_S)
         self._process.stop(self.service.grace_s)

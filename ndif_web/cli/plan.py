@@ -100,6 +100,7 @@ def make(settings: Settings, names: tuple[str, ...]) -> Plan:
         port = ports.claim(settings.api_host or "127.0.0.1", settings.api_port, "NDIF_API_PORT")
         values |= {"api_port": port, "api_url": dataclasses.replace(settings, api_port=port).url}
     fixed = dataclasses.replace(settings, **values)  # type: ignore[arg-type]
+    _check_distinct(fixed, names)
     store_ports = _store_ports(settings.session_dir) if OBJECT_STORE in names else ()
     return Plan(fixed, names, store_ports, kept["broker_password"])
 
@@ -130,6 +131,15 @@ def _check_addresses(settings: Settings, names: tuple[str, ...]) -> None:
     needs_store = any(name in names for name in (API, CONTROL))
     if needs_store and OBJECT_STORE not in names and not settings.object_store_url:
         raise SettingError("NDIF_OBJECT_STORE_URL is not set, and no farm runs in this session to take it from.")
+
+
+def _check_distinct(settings: Settings, names: tuple[str, ...]) -> None:
+    """Two services told to use one port would each find it free."""
+    users: dict[int, str] = {}
+    for name, field in ((API, "api_port"), (BROKER, "broker_port"), (OBJECT_STORE, "object_store_port")):
+        other = users.setdefault(getattr(settings, field), field) if name in names else field
+        if other != field:
+            raise SettingError(f"NDIF_{field.upper()} and NDIF_{other.upper()} name the same port; change one of them.")
 
 
 def _check_binaries(names: tuple[str, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from contextlib import ExitStack
 
@@ -9,15 +10,21 @@ from ndif_models.errors import SettingError
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether a server could listen there now."""
+    """Whether a server could listen there now.
+
+    Raises:
+        OSError: it could not, and not because another one does.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # As servers do: a connection of an earlier server that still winds down is no obstacle.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
-            return False
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise
     return True
 
 
@@ -34,7 +41,7 @@ def claim(host: str, port: int, variable: str) -> int:
     """The port to use for a setting: the one asked for, or a free one for 0.
 
     Raises:
-        SettingError: the port is taken, or is none.
+        SettingError: the port is taken, or none to be had here.
     """
     if port == 0:
         return free(1)[0]
@@ -44,5 +51,7 @@ def claim(host: str, port: int, variable: str) -> int:
         if is_free(host, port):
             return port
     except OSError as error:
-        raise SettingError(f"{host} is no address to listen on ({error.strerror}).") from None
+        raise SettingError(
+            f"Port {port} of {host} cannot be used ({error.strerror}); set {variable} to another."
+        ) from None
     raise SettingError(f"Port {port} is taken; set {variable} to another, or 0 for a free one.")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 _TIMEOUT_S = 1.0
+#: A worker not there yet misses the ping, so asking often finds it sooner than waiting long.
+_PING_S = 0.5
 _PROBE_KEY = "probe"
 
 
@@ -105,7 +107,7 @@ def worker(name: str) -> bool:
     from ndif_tasks import celery
 
     try:
-        return bool(celery.control.ping(destination=[f"{name}@{socket.gethostname()}"], timeout=_TIMEOUT_S))
+        return bool(celery.control.ping(destination=[f"{name}@{socket.gethostname()}"], timeout=_PING_S))
     except (OSError, KombuError, RedisError):
         return False
 

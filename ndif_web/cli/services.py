@@ -17,9 +17,15 @@ from .plan import AGENT, API, BEAT, BROKER, CONTROL, OBJECT_STORE, Plan, write_p
 class Service:
     """One process of the stack.
 
-    ``prepare`` writes what it needs and returns its arguments; ``probe`` says whether it answers; ``needs`` are the
-    services that must be ready before its first start; ``grace_s`` is how long it may take from TERM to its end;
-    with ``spare_leashes`` what it started on the lifeline outlives it, though not the session.
+    Attributes:
+        prepare: writes what it needs; returns its arguments.
+        probe: says whether it answers.
+        address: where it is, for people.
+        needs: the services that must be ready before its first start.
+        grace_s: how long it may take from TERM to its end.
+        ready_limit_s: how long it may take from its start to its first answer.
+        cwd: the folder of the session it runs in, where it matters.
+        spare_leashes: what it started on the lifeline outlives it, though not the session.
     """
 
     name: str
@@ -28,6 +34,7 @@ class Service:
     address: Callable[[Plan], str]
     needs: tuple[str, ...] = ()
     grace_s: float = 3.0
+    ready_limit_s: float = 60.0
     cwd: str = ""
     spare_leashes: bool = False
 
@@ -128,7 +135,14 @@ def _loopback(port: int) -> str:
 SERVICES = {
     service.name: service
     for service in (
-        Service(BROKER, _broker, probes.broker, lambda plan: _loopback(plan.settings.broker_port)),
+        Service(
+            BROKER,
+            _broker,
+            probes.broker,
+            lambda plan: _loopback(plan.settings.broker_port),
+            # It first reads back everything it held.
+            ready_limit_s=600.0,
+        ),
         Service(
             OBJECT_STORE,
             _object_store,

@@ -24,7 +24,6 @@ from .lifeline import Lifeline
 from .plan import API, CONTROL, NAMES, Plan, extended
 from .services import SERVICES, clear_sockets
 
-_START_LIMIT_S = 90.0
 _END_LIMIT_S = 10.0
 _LOG_TAIL_LINES = 5
 
@@ -96,11 +95,10 @@ class Supervisor:
     def _settle(self, name: str) -> None:
         with self._lock:
             keeper = self._keepers[name]
-        if keeper.settle(_START_LIMIT_S):
+        if keeper.settle():
             return
         log = self.plan.log(name)
-        reason = keeper.reason or f"{name} is not ready after {_START_LIMIT_S:g} s."
-        raise SettingError(f"{reason} The end of {log}:\n{_tail(log)}")
+        raise SettingError(f"{keeper.reason or f'{name} was stopped.'} The end of {log}:\n{_tail(log)}")
 
     def _stop_all(self) -> None:
         """Stop in reverse: first what needs others, all at once, then what it needed."""
@@ -143,7 +141,7 @@ class Supervisor:
     def _write(self) -> None:
         """Bring ``session.json`` up to date."""
         with self._lock:
-            services = {name: keeper.record() for name, keeper in self._keepers.items()}
+            services = {name: self._keepers[name].record() for name in NAMES if name in self._keepers}
             record = {
                 "pid": os.getpid(),
                 "start_time": session.process_start_time(os.getpid()),

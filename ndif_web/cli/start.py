@@ -45,6 +45,8 @@ def start(invocation: Invocation, service: str | None, detach: bool, verbose: bo
 
     Next: `ndif deploy openai-community/gpt2` serves a model; `ndif stop` ends the farm.
     """
+    if detach and verbose:
+        raise click.UsageError("--verbose prints here, and with --detach there is no here; see `ndif logs -f`.")
     settings = invocation.settings(running_session=False)
     if session.read(settings.session_dir):
         _start_in_running_session(settings, service)
@@ -102,7 +104,8 @@ def _supervise(made: plan.Plan, say: Callable[[str], None], *, verbose: bool = F
     def report(line: str) -> None:
         with open(log, "a") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
-        say(line)
+        with contextlib.suppress(OSError):  # the terminal may have been closed
+            say(line)
 
     def ready(seconds: float) -> None:
         for name in made.names:
