@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from ndif_models import fleet  # noqa: F401 - puts its tables on the metadata
+from ndif_models import tables  # noqa: F401 - puts them on the metadata
 from ndif_models.db import Base, engine
 
 

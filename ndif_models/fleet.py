@@ -1,31 +1,21 @@
-"""What should run: the deployments somebody asked for. What does run is told by heartbeats, never by this table."""
+"""What should run: the deployments somebody asked for. What does run is told by heartbeats, never by this table.
+
+SQLAlchemy is imported when a function is called: agents and replicas load this module and never touch the database.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from sqlalchemy import DateTime, delete, select
-from sqlalchemy.orm import Mapped, mapped_column
-
-from .db import Base, session_scope
-
-
-class DeploymentRow(Base):
-    """A model that should be served, by how many replicas, in which dtype (None: the checkpoint's own)."""
-
-    __tablename__ = "deployments"
-
-    queue: Mapped[str] = mapped_column(primary_key=True)
-    model_key: Mapped[str]
-    replicas: Mapped[int]
-    dtype: Mapped[str | None]
-    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+if TYPE_CHECKING:
+    from .tables import DeploymentRow
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """One row, free of the session it was read in."""
+    """A model that should be served, by how many replicas, in which dtype (None: the checkpoint's own)."""
 
     queue: str
     model_key: str
@@ -36,6 +26,11 @@ class Deployment:
 
 def deployments(url: str) -> list[Deployment]:
     """Every deployment, oldest first."""
+    from sqlalchemy import select
+
+    from .db import session_scope
+    from .tables import DeploymentRow
+
     with session_scope(url, read_only=True) as session:
         rows = session.scalars(select(DeploymentRow).order_by(DeploymentRow.created_at, DeploymentRow.queue))
         return [_record(row) for row in rows]
@@ -43,6 +38,9 @@ def deployments(url: str) -> list[Deployment]:
 
 def put_deployment(url: str, *, queue: str, model_key: str, replicas: int, dtype: str | None = None) -> Deployment:
     """Create a deployment, or change the one its queue has."""
+    from .db import session_scope
+    from .tables import DeploymentRow
+
     with session_scope(url) as session:
         row = session.get(DeploymentRow, queue, with_for_update=True)
         if row is None:
@@ -55,6 +53,11 @@ def put_deployment(url: str, *, queue: str, model_key: str, replicas: int, dtype
 
 def remove_deployment(url: str, queue: str) -> bool:
     """Forget a deployment; False when there was none."""
+    from sqlalchemy import delete
+
+    from .db import session_scope
+    from .tables import DeploymentRow
+
     with session_scope(url) as session:
         gone = delete(DeploymentRow).where(DeploymentRow.queue == queue).returning(DeploymentRow.queue)
         return session.execute(gone).first() is not None
