@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from flask import Flask, Response, jsonify
+from gunicorn.http.errors import ParseException
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 from werkzeug.exceptions import HTTPException
@@ -18,6 +19,7 @@ def register(app: Flask) -> None:
     """Give every kind of error its answer."""
     app.register_error_handler(NdifError, _farm_error)
     app.register_error_handler(HTTPException, _http_error)
+    app.register_error_handler(ParseException, _unreadable)
     app.register_error_handler(RedisError, _broker_error)
     app.register_error_handler(SQLAlchemyError, _database_error)
     app.register_error_handler(Exception, _unforeseen)
@@ -40,7 +42,15 @@ def _http_error(error: HTTPException) -> Response:
     status = error.code or 500
     if status == 413:
         return answer("The request is larger than this farm takes (NDIF_MAX_REQUEST_BYTES).", status)
-    return answer(error.description or error.name, status)
+    response = answer(error.description or error.name, status)
+    for name, value in error.get_headers():
+        if name.lower() != "content-type":  # Allow, Retry-After
+            response.headers[name] = value
+    return response
+
+
+def _unreadable(error: ParseException) -> Response:
+    return answer("The request's body is not as HTTP frames it.", 400)
 
 
 def _broker_error(error: RedisError) -> Response:

@@ -101,7 +101,7 @@ def _stop(id: str, record: fleet.Record) -> None:
 
 def _order() -> Order:
     try:
-        order = Order.model_validate(request.get_json(silent=True))
+        order = Order.model_validate_json(request.get_data())
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in problem["loc"]) or "the body"

@@ -1,0 +1,200 @@
+"""What the web tier tells, and what it does to jobs: cancel, time, places in line, printed lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+import websocket
+
+from ndif_models.wire import TERMINAL
+from tests import blocks, models
+from tests.farm import Farm
+from tests.sender import Sender, record, refusal
+
+
+def test_ping(farm: Farm) -> None:
+    assert farm.get("/ping") == "pong"
+
+
+def test_connected(farm: Farm) -> None:
+    assert httpx.get(f"{farm.url}/connected").status_code == 200
+    head = httpx.head(f"{farm.url}/connected")
+    assert (head.status_code, head.content) == (200, b"")
+
+
+@pytest.mark.parametrize("path", ["/ping", "/status", "/response/x", "/nothing"])
+def test_any_page_may_read_any_answer_and_sends_no_credentials(farm: Farm, path: str) -> None:
+    headers = httpx.get(farm.url + path, headers={"origin": "http://elsewhere"}).headers
+    assert headers["access-control-allow-origin"] == "*"
+    assert "access-control-allow-credentials" not in headers
+
+
+def test_status_has_an_entry_for_each_replica(farm: Farm) -> None:
+    answer = farm.get("/status")
+    assert set(answer) == {"deployments", "cluster"}
+    assert list(answer["cluster"]["nodes"]) == ["test"]
+    for repo_id in (models.GPT2, models.LLAMA):
+        (entry,) = farm.replicas(repo_id)
+        assert answer["deployments"][entry["replica_id"]]["repo_id"] == repo_id
+        expected = {"deployment_level": "HOT", "application_state": "RUNNING", "task": "text-generation"}
+        expected |= {"revision": "main", "trust_remote_code": False, "dtype": "float32", "threads": 2, "pinned": False}
+        assert expected.items() <= entry.items()
+        assert entry["model_key"].startswith("nnsight.modeling.transformers.TransformersModel:{")
+        assert entry["n_params"] > 0 and entry["size_bytes"] == 4 * entry["n_params"]
+        assert entry["config"]["architectures"] and entry["gpus"] == [] and entry["schedule"] is None
+
+
+def test_nnsight_reads_the_status(farm: Farm, client: Any) -> None:
+    assert models.GPT2 in client.status()
+    assert "RUNNING" in str(client.status())
+    assert client.is_model_running(models.LLAMA)
+    assert not client.is_model_running("nobody/deployed-this")
+
+
+def test_nnsight_compares_its_environment(farm: Farm, client: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    told = farm.get("/env")
+    assert set(told) == {"python_version", "packages"}
+    assert {"torch", "nnsight", "transformers"} <= set(told["packages"])
+    print(client.compare())
+    assert "torch" in capsys.readouterr().out
+
+
+def test_whoami_in_dev_mode(client: Any, sender: Sender) -> None:
+    assert client.ndif.whoami("any-key")["email"] == "developer@localhost"
+    assert sender.get("/whoami").json() == {"email": None, "tags": []}
+
+
+def test_whoami_where_a_key_is_needed(strict: Sender) -> None:
+    assert strict.get("/whoami").json()["email"] == "developer@localhost"
+    for headers in ({}, {"ndif-api-key": "wrong"}):
+        answer = replace(strict, headers=headers).get("/whoami")
+        assert (answer.status_code, answer.json()) == (200, {"email": None, "tags": []})
+
+
+def test_a_known_key_is_served(strict: Sender) -> None:
+    assert "logits" in strict.values(strict.submit())
+
+
+@pytest.fixture(scope="module")
+def endless(sender: Sender, remote_model: Callable[[str], Any]) -> Sender:
+    """Sends a block that never ends."""
+    return sender.with_blob(record(remote_model(models.GPT2), blocks.endless))
+
+
+@pytest.fixture
+def busy(sender: Sender, endless: Sender) -> Iterator[str]:
+    """A replica that is busy until the job yielded is cancelled."""
+    id = endless.submit()
+    endless.wait_printed(id, "running")
+    yield id
+    cancel(sender, id)
+    sender.wait_for(id, "ERROR")
+
+
+def cancel(sender: Sender, id: str) -> bool:
+    answer = httpx.delete(f"{sender.url}/jobs/{id}", headers=sender.headers)
+    assert answer.status_code == 200 and answer.json()["id"] == id
+    return bool(answer.json()["cancelled"])
+
+
+def test_a_cancelled_running_job_ends_and_the_next_is_served(sender: Sender, busy: str) -> None:
+    following = sender.submit()
+    assert cancel(sender, busy)
+    over = sender.wait_for(busy, "ERROR", timeout_s=10)
+    assert over["description"].startswith("The job was cancelled.")
+    assert over["meta"]["runtime"] > 0 and over["meta"]["max_memory_usage"] > 0
+    assert "logits" in sender.values(following)
+    assert not cancel(sender, busy)
+
+
+def test_a_cancelled_waiting_job_ends_at_once(sender: Sender, busy: str) -> None:
+    waiting = sender.submit()
+    assert sender.status(waiting)["status"] == "QUEUED"
+    assert cancel(sender, waiting)
+    assert sender.status(waiting)["description"] == "The job was cancelled."
+    assert sender.status(busy)["status"] == "RUNNING"
+
+
+def test_a_finished_job_is_not_cancelled(sender: Sender) -> None:
+    id = sender.submit()
+    sender.wait_for(id, "COMPLETED")
+    assert not cancel(sender, id)
+    assert sender.status(id)["status"] == "COMPLETED"
+
+
+def test_a_job_of_another_owner_is_none(sender: Sender, strict: Sender, farm: Farm) -> None:
+    id = sender.submit()
+    farm.redis().hset(f"ndif:job:{id}", "owner", "somebody else")
+    for answer in (sender.get(f"/response/{id}"), sender.get(f"/response/{id}/log")):
+        assert "no such job" in refusal(answer, 410)
+    assert "no such job" in refusal(httpx.delete(f"{sender.url}/jobs/{id}"), 410)
+
+
+def test_places_in_line_are_told_when_they_change(sender: Sender, busy: str) -> None:
+    lines: list[Waiting] = [Waiting(sender) for _ in range(3)]
+    assert [line.next()["description"] for line in lines] == [f"Position {n} in the queue." for n in (1, 2, 3)]
+    assert cancel(sender, lines[0].id)
+    assert lines[0].next()["status"] == "ERROR"
+    for line, position in zip(lines[1:], (1, 2), strict=True):
+        told = line.next()
+        assert (told["status"], told["description"]) == ("QUEUED", f"Position {position} in the queue.")
+    assert sender.status(lines[2].id)["description"] == "Position 2 in the queue."
+    assert cancel(sender, busy)
+    for line in lines[1:]:
+        assert line.rest()[-1] == "COMPLETED"
+
+
+class Waiting:
+    """A client that sent a good request and listens, as nnsight does."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._socket = websocket.create_connection(f"ws{sender.url.removeprefix('http')}/subscribe", timeout=60)
+        session = json.loads(self._socket.recv())["session_id"]
+        self.id = sender.submit(session_id=session)
+
+    def next(self) -> dict[str, Any]:
+        """The next update."""
+        message = self._socket.recv()
+        if isinstance(message, bytes):
+            from nnsight.schema.response import ResponseModel
+
+            return {"status": ResponseModel.unpickle(message).status.value}
+        return dict(json.loads(message))
+
+    def rest(self) -> list[str]:
+        """Every further status, to the last; the connection is closed behind it."""
+        statuses = []
+        while not statuses or statuses[-1] not in TERMINAL:
+            statuses.append(self.next()["status"])
+        self._socket.close()
+        return statuses
+
+
+def test_every_update_comes_in_order_and_once(sender: Sender) -> None:
+    statuses = Waiting(sender).rest()
+    assert statuses == ["QUEUED", "DISPATCHED", "RUNNING", "COMPLETED"]
+
+
+def test_printed_lines_can_be_read_afterwards(client: Any, sender: Sender, remote_model: Callable[[str], Any]) -> None:
+    model = remote_model(models.GPT2)
+    with model.trace("The farm answers", remote=True, blocking=False) as tracer:
+        for number in range(3):
+            print("line", number)
+        logits = model.lm_head.output.save()  # noqa: F841
+    id = tracer.backend.job_id
+    done = sender.wait_for(id, "COMPLETED")
+    assert sender.lines(id) == ["line 0", "line 1", "line 2"]
+    assert f"/response/{id}/log" in done["description"]
+    assert "logits" in tracer.backend()
+
+
+def test_lines_of_a_job_with_a_session_can_be_read_too(sender: Sender, remote_model: Callable[[str], Any]) -> None:
+    noisy = sender.with_blob(record(remote_model(models.GPT2), blocks.noisy))
+    waiting = Waiting(noisy)
+    assert waiting.rest().count("LOG") == 3
+    assert noisy.lines(waiting.id) == ["line 0", "line 1", "line 2"]
