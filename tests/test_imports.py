@@ -31,6 +31,8 @@ assert dict(os.environ) == before
 def modules() -> Iterator[tuple[str, Path]]:
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
+            if path.stem == "__main__":  # runs when imported; that is what it is for
+                continue
             parts = path.relative_to(ROOT).with_suffix("").parts
             yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
