@@ -1,4 +1,4 @@
-"""The command: measures by name, all unless named; a table, JSON where ``BENCH_JSON`` says, 1 when a target is missed."""
+"""The command: measures by name, all unless named; a table; JSON where ``BENCH_JSON`` says; 1 if a target is missed."""
 
 from __future__ import annotations
 
