@@ -20,9 +20,9 @@ import pytest
 from redis import Redis
 
 from ndif_models import session
-from ndif_models.settings import table
 from ndif_web.cli import ports
 from ndif_web.cli.lifeline import held
+from tests import models
 
 #: On a machine that does nothing else; where others keep the cores busy it takes as much longer.
 READY_LIMIT_S = 15.0
@@ -35,8 +35,7 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ready_s = 0.0
-        settings = {name for name, *_ in table()}
-        self.env = {name: value for name, value in os.environ.items() if name not in settings}
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith(("NDIF_", "HF_"))}
         self.env |= {"NDIF_SESSION_ROOT": str(folder), "HF_HOME": str(folder / "hf")}
         self.env |= {f"NDIF_{name}_PORT": "0" for name in ("API", "BROKER", "OBJECT_STORE")}
 
@@ -67,6 +66,16 @@ class Machine:
         result = self.ndif("start", *arguments, "--detach")
         assert result.returncode == 0, result.stderr
         self.ready_s = (time.monotonic() - began) / max(1.0, busy)
+
+    def deploy(self) -> None:
+        result = self.ndif("deploy", models.GPT2)
+        assert result.returncode == 0, result.stderr
+
+    def replica(self) -> str:
+        """The id of the one replica, which is hot."""
+        entries = json.loads(self.ndif("status", "--json").stdout)["deployments"].values()
+        (only,) = [entry["replica_id"] for entry in entries if entry["application_state"] == "RUNNING"]
+        return str(only)
 
     def services(self) -> dict[str, dict[str, Any]]:
         result = self.ndif("info", "--json")
@@ -106,6 +115,7 @@ def machine(folder: Path) -> Iterator[Machine]:
 def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """One whole farm for the tests that leave it whole."""
     with machine(tmp_path_factory.mktemp("farm")) as made:
+        models.hold("gpt2", "tiny", made.folder / "made", made.folder / "hf")
         made.start()
         yield made
 
@@ -224,6 +234,25 @@ def test_a_service_of_another_session_uses_the_broker_it_is_told(farm: Machine, 
     assert list(bare.services()) == ["beat"]
 
 
+def test_a_replica_goes_on_serving_while_its_agent_is_started_again(farm: Machine) -> None:
+    farm.deploy()
+    replica = farm.replica()
+    agent = child(farm.record["services"]["agent"]["pid"])
+    os.kill(agent, signal.SIGKILL)
+    eventually(lambda: farm.record["services"]["agent"]["restarts"] == 1)
+    eventually(lambda: farm.record["services"]["agent"]["state"] == "ready")
+    time.sleep(3)  # longer than the control worker waits before it replaces what it does not see
+    assert farm.replica() == replica
+
+
+def test_nothing_but_the_services_themselves_holds_the_lifeline(farm: Machine) -> None:
+    """A job that could read from it could keep what it says from the leashes."""
+    holders = [pid for pid in farm.processes() if held([farm.record["lifelines"][0]], f"{pid}")]
+    arguments = [Path(f"/proc/{pid}/cmdline").read_text() for pid in holders]
+    assert arguments
+    assert [line for line in arguments if "zygote" in line] == []
+
+
 def test_stop_leaves_no_process_and_no_port(farm: Machine) -> None:
     in_use, lifelines = farm.ports(), farm.record["lifelines"]
     assert all(listening(port) for port in in_use)
@@ -236,6 +265,7 @@ def test_stop_leaves_no_process_and_no_port(farm: Machine) -> None:
 
 def test_a_killed_supervisor_leaves_no_process_and_no_port(farm: Machine) -> None:
     farm.start()
+    farm.deploy()
     in_use, lifelines = farm.ports(), farm.record["lifelines"]
     os.kill(farm.record["pid"], signal.SIGKILL)
     eventually(lambda: not held(lifelines), 8)

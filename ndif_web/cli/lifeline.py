@@ -29,10 +29,10 @@ class Lifeline:
         return gone
 
 
-def held(inodes: Collection[int]) -> bool:
-    """Whether any process of this user still has one of these pipes open."""
+def held(inodes: Collection[int], pid: str = "[0-9]*") -> bool:
+    """Whether any process of this user, or the one named, still has one of these pipes open."""
     names = {f"pipe:[{inode}]" for inode in inodes}
-    return any(_link(fd) in names for fds in Path("/proc").glob("[0-9]*/fd") for fd in _listed(fds))
+    return any(_link(fd) in names for fds in Path("/proc").glob(f"{pid}/fd") for fd in _listed(fds))
 
 
 def _listed(folder: Path) -> list[Path]:
