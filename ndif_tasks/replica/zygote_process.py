@@ -33,13 +33,14 @@ class Runner:
     exited: int = field(default_factory=lambda: os.eventfd(0, os.EFD_CLOEXEC))
     pid: int = 0
     status: int | None = None
+    _last_peak: int = 0
     _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def ended(self, status: int) -> None:
+    def ended(self, status: int, peak_bytes: int = 0) -> None:
         """Its end was told."""
         with self._lock:
-            self.status = status
+            self.status, self._last_peak = status, peak_bytes
             if self._closed:
                 os.close(self.exited)
             else:
@@ -51,13 +52,14 @@ class Runner:
         return self.status
 
     def peak_bytes(self) -> int:
-        """The most memory it has used so far, resident, shared weights included; 0 once it is gone."""
+        """The most memory it has used so far, resident, shared weights included; 0 when nobody knows."""
         try:
             with open(f"/proc/{self.pid}/status") as file:
                 lines = [line for line in file if line.startswith("VmHWM:")]
             return int(lines[0].split()[1]) * 1024
         except (OSError, IndexError, ValueError):
-            return 0
+            self.wait(1.0)  # it has ended, and its zygote is about to say so
+            return self._last_peak
 
     def close(self) -> None:
         """Let go of its descriptors."""
@@ -171,11 +173,11 @@ class ZygoteProcess:
             self._runners[event["runner"]].pid = event["pid"]
             self.fork_ms = [*self.fork_ms[-99:], event["fork_ms"]]
         elif kind == "exited":
-            self._ended(self._runners[event["runner"]], event["status"])
+            self._ended(self._runners[event["runner"]], event["status"], event["peak_bytes"])
 
-    def _ended(self, runner: Runner, status: int) -> None:
+    def _ended(self, runner: Runner, status: int, peak_bytes: int = 0) -> None:
         self._runners.pop(runner.number, None)
-        runner.ended(status)
+        runner.ended(status, peak_bytes)
 
 
 def _environment(settings: Settings) -> dict[str, str]:

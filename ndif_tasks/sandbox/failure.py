@@ -6,6 +6,9 @@ import os
 import sysconfig
 import traceback
 from pathlib import Path
+from typing import Any
+
+from . import hints
 
 MAX_CHARS = 60_000
 
@@ -21,14 +24,20 @@ class Unreadable(Exception):
 
 
 class Unsendable(Exception):
-    """The saved values could not be packed."""
+    """The saved values could not be packed; ``name`` is the first that could not, where it is known."""
 
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(f"A saved value cannot be sent back: {_brief(error)}")
+    def __init__(self, name: str | None, error: BaseException) -> None:
+        what = f"The saved value `{name}`" if name else "A saved value"
+        super().__init__(f"{what} cannot be sent back: {_brief(error)}")
 
 
-def describe(error: BaseException) -> str:
-    """The text of an ERROR update."""
+def describe(error: BaseException, module: Any) -> str:
+    """The text of an ERROR update.
+
+    Args:
+        error: what ended the block.
+        module: the model's root module, to name the part in which the model itself failed.
+    """
     if isinstance(error, Unreadable | Unsendable):
         return str(error)
     if isinstance(error, SystemExit):
@@ -36,9 +45,22 @@ def describe(error: BaseException) -> str:
     try:
         summary = traceback.TracebackException.from_exception(error, compact=True)
         _strip(summary)
-        return "".join(summary.format())[-MAX_CHARS:]
+        return "".join(summary.format())[-MAX_CHARS:] + _in_model(error, module) + hints.after(error)
     except BaseException:  # an exception may lie about itself, even in its __str__
         return f"The block raised {type(error).__name__}."
+
+
+def _in_model(error: BaseException, module: Any) -> str:
+    """Where in the model an error arose that no line of the caller's raised, as after an edit of a wrong shape."""
+    paths = {id(part): path for path, part in module.named_modules()}
+    place = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        part = frame.f_locals.get("self")
+        if id(part) in paths:
+            place = paths[id(part)]
+        elif not _is_farm(frame.f_code.co_filename):
+            place = None
+    return "" if place is None else f"(raised by the model's own forward pass, in {place or 'its root'})\n"
 
 
 def _strip(summary: traceback.TracebackException) -> None:

@@ -1,4 +1,4 @@
-"""Hints for blocks that change what lies outside them: here only the farm's copy changes, and silence would mislead."""
+"""Hints where a farm differs from a local run: what a block changes outside itself, and weights without gradients."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 Snapshot = dict[str, tuple[Any, Any]]
+
+_NO_GRADIENT = ("does not require grad", "doesn't require gradient")
 
 
 def snapshot(frame: Any) -> Snapshot:
@@ -22,6 +24,16 @@ def changed(before: Snapshot, saved: set[int]) -> Iterator[str]:
                 f"hint: `{name}` was made outside the block and changed inside it; only the farm's copy changed. "
                 f"Save it in the block to get it back: {name} = nnsight.save({name})"
             )
+
+
+def after(error: BaseException) -> str:
+    """A last line for an error that means something else here than in a local run, or nothing."""
+    if any(words in str(error) for words in _NO_GRADIENT):
+        return (
+            "hint: the farm's weights take no gradients, so an activation is opted in where it is read, before what "
+            "follows it: hidden = model.….output.requires_grad_(True)\n"
+        )
+    return ""
 
 
 def _look(value: Any) -> Any:

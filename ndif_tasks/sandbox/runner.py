@@ -34,7 +34,8 @@ def serve(model: Any, sock: socket.socket, output: int, threads: int) -> None:
         result = _result(model, request, payload)
     except BaseException as error:
         _flush()
-        protocol.send_header(sock, protocol.Answer(type="error", description=failure.describe(error)))
+        description = failure.describe(error, model._module)
+        protocol.send_header(sock, protocol.Answer(type="error", description=description))
         return
     _flush()
     protocol.send_header(sock, protocol.Answer(type="result", bytes=len(result)))
@@ -86,12 +87,25 @@ def _pack(saved: dict[str, Any], compress: bool) -> memoryview:
     try:
         torch.save(saved, buffer, pickle_module=pickling, pickle_protocol=4)
     except BaseException as error:
-        raise failure.Unsendable(error) from error
+        raise failure.Unsendable(_unsendable(saved), error) from error
     if not compress:
         return buffer.getbuffer()
     import zstandard
 
     return memoryview(zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(buffer.getbuffer()))
+
+
+def _unsendable(saved: dict[str, Any]) -> str | None:
+    import torch
+
+    from . import pickling
+
+    for name, value in saved.items():
+        try:
+            torch.save(value, io.BytesIO(), pickle_module=pickling, pickle_protocol=4)
+        except BaseException:
+            return name
+    return None
 
 
 def _settle(output: int, threads: int) -> None:

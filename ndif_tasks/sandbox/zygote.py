@@ -124,7 +124,7 @@ class Zygote:
     def _reap(self) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
@@ -135,7 +135,7 @@ class Zygote:
             _kill_group(pid)
             self._sweep()
             event = {"event": "exited", "runner": number, "status": os.waitstatus_to_exitcode(status)}
-            protocol.send_packet(self.control, event)
+            protocol.send_packet(self.control, event | {"peak_bytes": used.ru_maxrss * 1024})
 
     def _sweep(self) -> None:
         """Kill what runners left behind: their orphans come to the zygote, which is their subreaper."""
