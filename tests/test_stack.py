@@ -261,6 +261,7 @@ def test_stop_leaves_no_process_and_no_port(farm: Machine) -> None:
     assert not held(lifelines)
     assert [port for port in in_use if listening(port)] == []
     assert not (farm.session_dir / "session.json").exists()
+    assert [port for port in in_use if list(Path("/tmp").glob(f"*{port}.sock"))] == []
 
 
 def test_a_killed_supervisor_leaves_no_process_and_no_port(farm: Machine) -> None:

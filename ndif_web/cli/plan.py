@@ -36,6 +36,7 @@ _FIXED = (
 )
 _STORE_PORTS = 7
 _SECRETS = "secrets.json"
+_PORTS = "store-ports.json"
 
 
 @dataclass(frozen=True)
@@ -172,12 +173,18 @@ def _secrets(folder: Path) -> Mapping[str, str]:
 
 def _store_ports(folder: Path) -> tuple[int, ...]:
     """Ports inside the object store, the same after a restart where they can be: it names its volumes by them."""
-    path = folder / "store-ports.json"
-    kept: list[int] = json.loads(path.read_text()) if path.is_file() else []
+    kept = kept_store_ports(folder)
     if len(kept) != _STORE_PORTS or not all(ports.is_free("127.0.0.1", port) for port in kept):
         kept = ports.free(_STORE_PORTS)
-        write_private(path, json.dumps(kept))
+        write_private(folder / _PORTS, json.dumps(kept))
     return tuple(kept)
+
+
+def kept_store_ports(folder: Path) -> list[int]:
+    """The ports that the session's object store had last; empty when it had none."""
+    path = folder / _PORTS
+    kept: list[int] = json.loads(path.read_text()) if path.is_file() else []
+    return kept
 
 
 def write_private(path: Path, text: str) -> None:

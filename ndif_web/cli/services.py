@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import sys
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import binaries, probes
-from .plan import AGENT, API, BEAT, BROKER, CONTROL, OBJECT_STORE, Plan, write_private
+from .plan import AGENT, API, BEAT, BROKER, CONTROL, OBJECT_STORE, Plan, kept_store_ports, write_private
 
 
 @dataclass(frozen=True)
@@ -169,10 +170,9 @@ SERVICES = {
 }
 
 
-def clear_sockets(plan: Plan) -> None:
-    """Remove the sockets that a killed object store leaves in the temporary folder."""
-    if not plan.store_ports:
-        return
-    grpc = [plan.store_ports[i] for i in (1, 3, 5, 6)]
-    for kind, port in zip(("master", "volume", "filer", "s3"), grpc, strict=True):
-        Path(f"/tmp/seaweedfs-{kind}-grpc-{port}.sock").unlink(missing_ok=True)
+def clear_sockets(session_dir: Path) -> None:
+    """Remove the sockets that a killed object store leaves in the temporary folder, where it insists on them."""
+    ports = kept_store_ports(session_dir)
+    for kind, port in zip(("master", "volume", "filer", "s3"), ports[1:6:2] + ports[6:], strict=False):
+        with contextlib.suppress(OSError):
+            Path(f"/tmp/seaweedfs-{kind}-grpc-{port}.sock").unlink()

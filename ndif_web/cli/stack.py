@@ -113,7 +113,7 @@ class Supervisor:
                 thread.join()
             if not self._lifelines[dependent].end(_END_LIMIT_S):
                 self._say("Some processes of this session do not end; they are being killed.")
-        clear_sockets(self.plan)
+        clear_sockets(self.plan.session_dir)
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Do what ``ndif start SERVICE`` or ``ndif stop SERVICE`` asks."""

@@ -24,7 +24,7 @@ from . import channel, plan
 from .context import Invocation, pass_invocation
 from .lifeline import held
 from .logs import follow
-from .services import SERVICES
+from .services import SERVICES, clear_sockets
 from .stack import Supervisor
 
 _STOP_LIMIT_S = 30.0
@@ -84,6 +84,7 @@ def stop(invocation: Invocation, service: str | None, force: bool) -> None:
     if not _wait_gone(record, _STOP_LIMIT_S):
         raise Conflict(f"The farm is still stopping after {_STOP_LIMIT_S:g} s; `ndif stop --force` kills it.")
     if force:
+        clear_sockets(settings.session_dir)
         with contextlib.suppress(OSError):
             (settings.session_dir / session.FILE).unlink()
     click.echo("The farm is stopped.")
@@ -208,6 +209,7 @@ def _await_leftovers(session_dir: Path) -> None:
     """A supervisor that was just killed has leashes that still clear up: wait for their ports."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         _wait_gone(json.loads((session_dir / session.FILE).read_text()), _LEFTOVER_LIMIT_S)
+        clear_sockets(session_dir)
 
 
 def _wait_gone(record: dict[str, Any], limit_s: float) -> bool:
