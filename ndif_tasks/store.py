@@ -8,9 +8,6 @@ from __future__ import annotations
 import datetime
 from typing import IO, Any
 
-import boto3
-from botocore.config import Config
-
 from ndif_models.settings import Settings
 
 from . import transfer
@@ -71,6 +68,9 @@ def result_object(job_id: str, attempt: int) -> str:
 
 
 def _client(settings: Settings, url: str) -> Any:
+    import boto3  # a third of a second, which replicas never need
+    from botocore.config import Config
+
     return boto3.client(
         "s3",
         endpoint_url=url or None,
