@@ -45,8 +45,10 @@ def facts(model: Any) -> dict[str, Any]:
 
 
 def _warm(model: Any) -> None:
-    # One trace here does once what every fork would do anew: late imports, parsed sources, kernel look-ups.
+    # Once here is what every fork would do anew: late imports (a second of them for adapters), parsed sources,
+    # kernel look-ups.
     import nnsight  # noqa: F401
+    import peft  # noqa: F401
 
     if model.tokenizer is None:
         return
