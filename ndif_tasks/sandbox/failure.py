@@ -38,6 +38,11 @@ def describe(error: BaseException, module: Any) -> str:
         error: what ended the block.
         module: the model's root module, to name the part in which the model itself failed.
     """
+    # A lone surrogate is fine in a Python string and cannot be sent.
+    return _text(error, module).encode("utf-8", "backslashreplace").decode()
+
+
+def _text(error: BaseException, module: Any) -> str:
     if isinstance(error, Unreadable | Unsendable):
         return str(error)
     if isinstance(error, SystemExit):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -63,6 +64,24 @@ class Point(tuple):
     @property
     def size(self) -> int:
         return len(self)
+
+
+class Colour(enum.Enum):
+    """An enumeration of the client's own."""
+
+    RED = 1
+    GREEN = 2
+
+
+class Probe(torch.nn.Module):
+    """A module of the client's own class."""
+
+    def __init__(self, width: int) -> None:
+        super(Probe, self).__init__()  # noqa: UP008 (a class rebuilt from its source has no __class__ cell)
+        self.linear = torch.nn.Linear(width, 2)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.linear(hidden)
 
 
 @pytest.fixture
@@ -232,3 +251,16 @@ def test_an_object_sent_with_the_block_comes_back_changed(gpt2: Any) -> None:
         seen = gpt2.lm_head.output  # noqa: F841
         back = Reading(sent.name + " back", sent.doubled()).save()
     assert type(back) is Reading and back.name == "sent back" and torch.equal(back.values, torch.full((3,), 2.0))
+
+
+def test_enumerations_modules_and_functions_of_the_client_come_back(gpt2: Any) -> None:
+    with gpt2.trace(PROMPT, remote=True):
+        hidden = gpt2.transformer.h[0].output.save()
+        torch.manual_seed(0)
+        probe = Probe(48).save()
+        read = probe(hidden).save()
+        colours = {Colour.GREEN: Colour.RED}.save()
+        double = (lambda x: 2 * x).save()
+    assert colours == {Colour.GREEN: Colour.RED} and colours[Colour.GREEN] is Colour.RED
+    assert type(probe) is Probe and torch.equal(probe(hidden), read)
+    assert double(4) == 8

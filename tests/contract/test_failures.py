@@ -159,6 +159,57 @@ def test_an_exception_that_cannot_be_shown_is_named(gpt2: Any) -> None:
     assert "LyingError" in failure(run, gpt2)
 
 
+def test_an_exception_whose_text_is_no_unicode_is_shown_escaped(gpt2: Any) -> None:
+    def run(model: Any, **how: Any) -> None:
+        with model.trace(PROMPT, **how):
+            print("half \ud800")
+            model.lm_head.output.save()
+            raise ValueError("half \ud800")
+
+    assert failure(run, gpt2).rstrip().endswith("ValueError: half \\ud800")
+
+
+def test_a_very_long_exception_is_cut_and_keeps_its_end(gpt2: Any) -> None:
+    def run(model: Any, **how: Any) -> None:
+        with model.trace(PROMPT, **how):
+            model.lm_head.output.save()
+            raise ValueError("é" * 10_000_000 + "the end")
+
+    text = failure(run, gpt2)
+    assert len(text) < 64 * 1024 and text.rstrip().endswith("the end")
+
+
+def test_a_group_of_exceptions_shows_each(gpt2: Any) -> None:
+    def run(model: Any, **how: Any) -> None:
+        with model.trace(PROMPT, **how):
+            model.lm_head.output.save()
+            raise ExceptionGroup("several", [ValueError("one"), KeyError("two")])
+
+    text = failure(run, gpt2)
+    assert own(text) and "ValueError: one" in text and "KeyError: 'two'" in text
+
+
+def test_an_interrupt_raised_by_the_block_is_its_own_error(gpt2: Any) -> None:
+    def run(model: Any, **how: Any) -> None:
+        with model.trace(PROMPT, **how):
+            model.lm_head.output.save()
+            raise KeyboardInterrupt
+
+    assert own(failure(run, gpt2)) and "KeyboardInterrupt" in failure(run, gpt2)
+
+
+def test_a_forked_child_of_a_block_neither_answers_nor_lives_on(gpt2: Any) -> None:
+    import os
+    import time
+
+    with gpt2.trace(PROMPT, remote=True):
+        child = os.fork()
+        if child == 0:
+            time.sleep(600)
+        who = child.save()
+    assert who > 0
+
+
 def test_a_name_that_nobody_defined_is_told_by_its_line(gpt2: Any) -> None:
     def run(model: Any, **how: Any) -> None:
         with model.trace(PROMPT, **how):

@@ -38,6 +38,39 @@ def test_plain_values_of_every_kind_come_back(same: Callable[..., Any], repo_id:
     assert isinstance(same(run, repo_id)[6]["array"], numpy.ndarray)
 
 
+@BOTH
+def test_a_whole_output_comes_back_with_its_class(same: Callable[..., Any], repo_id: str) -> None:
+    def run(model: Any, **how: Any) -> Any:
+        with model.trace(PROMPT, **how) as tracer:
+            result = tracer.result.save()
+        keys = [(layer.keys, layer.values) for layer in result.past_key_values.layers]
+        return [type(result).__name__, result.logits, keys]
+
+    same(run, repo_id)
+
+
+def test_tensors_of_every_layout_come_back(same: Callable[..., Any]) -> None:
+    def run(model: Any, **how: Any) -> Any:
+        with model.trace(PROMPT, **how):
+            hidden = model.transformer.h[0].output
+            turned = hidden.transpose(1, 2).save()
+            spread = hidden[0, 0].expand(4, -1).save()
+            complex_ = torch.fft.fft(hidden).save()
+            sparse = hidden.relu().to_sparse().save()
+            weight = torch.nn.Parameter(hidden[0, 0]).save()
+            empty = torch.empty(0, 3).save()
+        assert turned.stride() == hidden_stride(turned) and type(weight) is torch.nn.Parameter
+        return [turned, spread, complex_, sparse.to_dense(), weight, empty]
+
+    same(run, models.GPT2)
+
+
+def hidden_stride(turned: torch.Tensor) -> tuple[int, ...]:
+    """The strides of a transposed hidden state."""
+    _, width, length = turned.shape
+    return (width * length, 1, width)
+
+
 @pytest.mark.parametrize("compress", [False, True])
 def test_values_are_the_same_compressed_or_not(
     compress: bool, client: Any, gpt2: Any, clean_logits: torch.Tensor, monkeypatch: pytest.MonkeyPatch
