@@ -11,9 +11,12 @@ from redis import Redis
 
 BEAT_S = 2.0
 TTL_S = 10.0
+MAX_REASON = 1000
 
-#: Exit status of a replica that served and then lost its zygote: nothing is wrong with its model.
+#: Exit statuses of a replica: it served and then lost its zygote, so nothing is wrong with its model; or it could not
+#: load its model and has said why.
 SERVED_STATUS = 75
+FAILED_STATUS = 76
 
 
 class State(StrEnum):
@@ -58,8 +61,9 @@ def alive(redis: Redis, kind: str) -> dict[str, Record]:
 
 
 def note_failure(redis: Redis, queue: str, reason: str) -> None:
-    """Remember why a model cannot be loaded, until it is deployed again or evicted."""
-    redis.hset("ndif:failures", queue, reason)
+    """Remember why a model cannot be loaded, as one sentence, until it is deployed again or evicted."""
+    sentence = " ".join(reason.split())[:MAX_REASON].rstrip(".") + "."
+    redis.hset("ndif:failures", queue, sentence)
 
 
 def failure(redis: Redis, queue: str) -> str | None:

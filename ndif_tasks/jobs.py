@@ -7,11 +7,13 @@ this queue"); which job is next is the script's to say. Must not import the web 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, cast
 
+from kombu.exceptions import OperationalError
 from redis import Redis
 
 from ndif_models.settings import Settings
@@ -19,6 +21,7 @@ from ndif_models.wire import TERMINAL, Status, Update, dumps
 
 from . import routing
 
+log = logging.getLogger(__name__)
 MAX_DESCRIPTION = 64 * 1024
 OVER_ATTEMPTS = "The replicas running this job stopped {n} times; it is not tried again."
 
@@ -231,7 +234,10 @@ def is_inline(result: str) -> bool:
 
 
 def send_ticket(queue: str) -> None:
-    """Tell whoever serves a queue that there is work."""
+    """Tell whoever serves a queue that there is work. The job is in line already: a ticket lost here is sent again."""
     from .app import app
 
-    app.send_task(routing.RUN_NEXT, args=[queue], queue=queue)
+    try:
+        app.send_task(routing.RUN_NEXT, args=[queue], queue=queue)
+    except OperationalError:
+        log.warning("a ticket for %s could not be sent now", queue)

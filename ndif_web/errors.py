@@ -6,6 +6,7 @@ import logging
 
 from flask import Flask, Response, jsonify
 from gunicorn.http.errors import ParseException
+from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 from werkzeug.exceptions import HTTPException
@@ -21,6 +22,7 @@ def register(app: Flask) -> None:
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(ParseException, _unreadable)
     app.register_error_handler(RedisError, _broker_error)
+    app.register_error_handler(OperationalError, _broker_error)
     app.register_error_handler(SQLAlchemyError, _database_error)
     app.register_error_handler(Exception, _unforeseen)
 
@@ -53,7 +55,7 @@ def _unreadable(error: ParseException) -> Response:
     return answer("The request's body is not as HTTP frames it.", 400)
 
 
-def _broker_error(error: RedisError) -> Response:
+def _broker_error(error: Exception) -> Response:
     log.error("broker: %s", type(error).__name__)
     return answer("The farm's broker cannot be reached now; try again in a moment.", 503)
 

@@ -63,7 +63,7 @@ class Sender:
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
-    def wait_for(self, id: str, *statuses: str, timeout_s: float = 60) -> dict[str, Any]:
+    def wait_for(self, id: str, *statuses: str, timeout_s: float = 180) -> dict[str, Any]:
         """The status of a job once it is one of these; a job over otherwise fails the test."""
 
         def reached() -> dict[str, Any] | None:
@@ -80,7 +80,7 @@ class Sender:
 
     def wait_printed(self, id: str, line: str) -> None:
         """Return once a job has printed a line: its block runs."""
-        wait_until(lambda: line in self.lines(id), 60, f"{id} to print {line!r}")
+        wait_until(lambda: line in self.lines(id), 120, f"{id} to print {line!r}")
 
     def values(self, id: str) -> dict[str, Any]:
         """The saved values of a job, once it has completed."""

@@ -137,8 +137,8 @@ class Agent:
             return
         status = process.poll()
         log.error("replica %s of %s ended by itself with status %s", child.id, key.queue, status)
-        served = served or status in (0, fleet.SERVED_STATUS) or self._is_hot(child.id)
-        if not served and fleet.failure(self.redis, key.queue) is None:
+        explained = status in (0, fleet.SERVED_STATUS, fleet.FAILED_STATUS)
+        if not explained and not served and not self._is_hot(child.id):
             self._note_failure(key, f"{key.queue} cannot be loaded: {_last_line(log_path)}")
 
     def _spawn(self, id: str, key: ModelKey, dtype: str | None, log_path: Path) -> Process:

@@ -143,7 +143,8 @@ class ReplicaStep(bootsteps.StartStopStep):
             if REPLICA_VARIABLE in os.environ:
                 fleet.note_failure(self.redis, key.queue, reason)
             self.stop(None)
-            sys.exit(reason)
+            log.error("%s", reason)
+            sys.exit(fleet.FAILED_STATUS)
 
     def _first_record(self, worker: Any, key: ModelKey) -> fleet.Record:
         pid = os.getpid()

@@ -45,7 +45,7 @@ def test_status_has_an_entry_for_each_replica(farm: Farm) -> None:
         expected |= {"revision": "main", "trust_remote_code": False, "dtype": "float32", "threads": 2, "pinned": False}
         assert expected.items() <= entry.items()
         assert entry["model_key"].startswith("nnsight.modeling.transformers.TransformersModel:{")
-        assert entry["n_params"] > 0 and entry["size_bytes"] == 4 * entry["n_params"]
+        assert entry["n_params"] > 0 and entry["size_bytes"] >= 4 * entry["n_params"]
         assert entry["config"]["architectures"] and entry["gpus"] == [] and entry["schedule"] is None
 
 
@@ -53,7 +53,7 @@ def test_nnsight_reads_the_status(farm: Farm, client: Any) -> None:
     assert models.GPT2 in client.status()
     assert "RUNNING" in str(client.status())
     assert client.is_model_running(models.LLAMA)
-    assert not client.is_model_running("nobody/deployed-this")
+    assert not client.is_model_running(models.GPT2, revision="other")
 
 
 def test_nnsight_compares_its_environment(farm: Farm, client: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +139,7 @@ def test_places_in_line_are_told_when_they_change(sender: Sender, busy: str) -> 
     lines: list[Waiting] = [Waiting(sender) for _ in range(3)]
     assert [line.next()["description"] for line in lines] == [f"Position {n} in the queue." for n in (1, 2, 3)]
     assert cancel(sender, lines[0].id)
-    assert lines[0].next()["status"] == "ERROR"
+    assert lines[0].rest() == ["ERROR"]
     for line, position in zip(lines[1:], (1, 2), strict=True):
         told = line.next()
         assert (told["status"], told["description"]) == ("QUEUED", f"Position {position} in the queue.")
