@@ -5,7 +5,8 @@ nnsight is imported inside functions only: the ``client`` fixture must set its e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy
@@ -66,6 +67,20 @@ def assert_equal(here: Any, there: Any, at: str = "value") -> None:
             assert_equal(one, other, f"{at}[{i}]")
     else:
         assert here == there, at
+
+
+def failure(run: Callable[..., Any], model: Any) -> str:
+    """What the caller of a failing block is told."""
+    from nnsight.intervention.backends.remote import RemoteError
+
+    with pytest.raises(RemoteError) as caught:
+        run(model, remote=True)
+    return str(caught.value)
+
+
+def frames(text: str) -> list[str]:
+    """The files of a traceback's frames."""
+    return re.findall(r'File "(.*?)", line', text)
 
 
 def recorder(model: Any) -> Any:
