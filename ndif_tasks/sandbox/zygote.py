@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from . import protocol
+from . import hugepages, protocol
 
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_PDEATHSIG = 1
@@ -58,6 +58,7 @@ class Zygote:
         gc.collect()
         # A collector walking the shared objects would copy every page it looks at into each runner.
         gc.freeze()
+        hugepages.gather()
         protocol.send_packet(self.control, {"event": "ready", **facts})
         return True
 
