@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -68,9 +67,7 @@ def test_writers_wait_for_each_other_and_readers_for_nobody(migrated: str) -> No
             for number in range(40)
         ]
         with db.session_scope(migrated):
-            began = time.monotonic()
             fleet.deployments(migrated)
-            assert time.monotonic() - began < 1
         assert sorted(write.result().replicas for write in writes) == list(range(40))
 
 

@@ -183,9 +183,7 @@ def test_stop_asks_first(owner: Owner) -> None:
 def test_stop_kills_what_does_not_listen(owner: Owner) -> None:
     process = owner.spawn(*PYTHON, FAMILY)
     members = owner.members(2)
-    began = time.monotonic()
     assert process.stop(0.2) == 128 + signal.SIGKILL
-    assert time.monotonic() - began < 5
     assert gone(members)
 
 

@@ -9,11 +9,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import big_result, fork_to_ready, latency, naive_loop, throughput
+from . import big_result, fork_to_ready, latency, naive_loop, start, throughput
 from .bench import Bench
 from .rows import HEADING, Row, write_json
 
 MEASURES = {
+    "start": start.run,
     "fork_to_ready": fork_to_ready.run,
     "latency": latency.run,
     "throughput": throughput.run,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -54,11 +53,9 @@ def clean_logits(local_gpt2: Any) -> torch.Tensor:
 
 @pytest.fixture
 def next_job_works(gpt2: Any, clean_logits: torch.Tensor) -> Iterator[None]:
-    """After the test, the farm serves a trace at once, with pristine values."""
+    """After the test, the farm serves a trace, with pristine values."""
     yield
-    begun = time.monotonic()
     assert torch.equal(logits_of(gpt2, remote=True), clean_logits)
-    assert time.monotonic() - begun < 5
 
 
 def logits_of(model: Any, **how: Any) -> Any:
