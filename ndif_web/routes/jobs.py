@@ -77,10 +77,8 @@ def _check_session(session: str, owner: str) -> None:
 def _check_adapter(peft: str | None) -> None:
     if not peft:
         return
-    home = farm().settings.hf_home
-    name = snapshots.resolve(home, peft)
-    found = snapshots.find(home, name)
-    if found is None or found.kind != "adapter" or name != peft:
+    found = snapshots.find(farm().settings.hf_home, peft)
+    if found is None or found.kind != "adapter":
         raise NotFound(f"The PEFT adapter {peft!r} is not held by this farm; ask its operators to import it.")
 
 
