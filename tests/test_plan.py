@@ -46,6 +46,8 @@ def test_one_started_by_hand_counts_and_is_never_stopped() -> None:
     by_hand = {"a": replica(managed=False), "b": replica(managed=False)}
     assert plan([wanted()], by_hand, ["n1"], {}) == []
     assert plan([wanted()], {**by_hand, "c": replica()}, ["n1"], {}) == [Stop("c", "n1")]
+    more = {**by_hand, "c": replica(), "d": replica()}
+    assert plan([wanted()], more, ["n1"], {}) == [Stop("d", "n1"), Stop("c", "n1")]
 
 
 def test_nothing_is_started_of_a_model_that_cannot_be_loaded() -> None:

@@ -55,9 +55,7 @@ def plan(
     for one in wanted:
         ids = [id for id, record in serving.items() if record["queue"] == one.queue]
         managed = [id for id in ids if serving[id]["managed"]]
-        for id in reversed(
-            managed[len(managed) - max(0, len(ids) - one.replicas) :] if len(ids) > one.replicas else []
-        ):
+        for id in managed[::-1][: max(0, len(ids) - one.replicas)]:
             steps.append(Stop(id, serving[id]["node"]))
         for _ in range(one.replicas - len(ids)):
             if load and one.queue not in failed:
