@@ -5,6 +5,7 @@ Torch-free, and it parses nothing of a runner but a capped header.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import selectors
 import signal
@@ -70,9 +71,10 @@ class Server:
             runner.close()
 
     def fork_ahead(self) -> None:
-        """Have the next job's runner made while this one works."""
-        if self._ahead is None and not self.zygote.gone.is_set():
-            self._ahead = self.zygote.fork()
+        """Have the next job's runner made, now that this one's block is over and leaves the processors idle."""
+        if self._ahead is None:
+            with contextlib.suppress(Unavailable):  # the next job will find out
+                self._ahead = self.zygote.fork()
 
     @property
     def _limit_s(self) -> float:
@@ -125,8 +127,9 @@ class Attempt:
             self._send()
         except OSError:
             return None
+        answer = self._listen()
         self.server.fork_ahead()
-        return self._listen()
+        return answer
 
     def _send(self) -> None:
         if self.job.payload is not None:

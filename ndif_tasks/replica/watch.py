@@ -70,9 +70,10 @@ class Watch:
             with self._changed:
                 while self._current is None:
                     self._changed.wait()
-                self._changed.wait(min(POLL_S, max(0.0, self._current.deadline - time.monotonic())))
                 watched = self._current
-            if watched is not None:
+                self._changed.wait(min(POLL_S, max(0.0, watched.deadline - time.monotonic())))
+                changed = self._current is not watched
+            if not changed:
                 self._look(watched)
 
     def _look(self, watched: Watched) -> None:
