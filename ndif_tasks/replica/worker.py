@@ -47,7 +47,9 @@ class FarmWorker(Worker):
             names = [self._queue(name) for name in names]
         except NdifError as error:
             sys.exit(f"{error}")
-        super().setup_instance(queues=names, **({**kwargs, **self._alone()} if self.model_key else kwargs))
+        if self.model_key is not None:
+            self.concurrency = 1  # each job has the deployment's threads to itself
+        super().setup_instance(queues=names, **kwargs)
 
     def _queue(self, name: str) -> str:
         if not routing.is_model(name):
@@ -58,11 +60,6 @@ class FarmWorker(Worker):
             )
         self.model_key = holdable(name, settings())
         return self.model_key.queue
-
-    def _alone(self) -> dict[str, Any]:
-        # One job at a time: each has the deployment's threads to itself.
-        self.concurrency = 1
-        return {}
 
 
 def holdable(name: str, settings: Settings) -> ModelKey:
