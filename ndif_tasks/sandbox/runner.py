@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import os
 import resource
+import select
 import socket
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from . import failure, hints, protocol
@@ -14,7 +16,9 @@ from . import failure, hints, protocol
 ZSTD_LEVEL = 1
 
 
-def serve(model: Any, sock: socket.socket, output: int, threads: int) -> None:
+def serve(
+    model: Any, sock: socket.socket, output: int, threads: int, rehearse: Callable[[], None] = lambda: None
+) -> None:
     """Wait for one request, run it, answer.
 
     Args:
@@ -22,8 +26,11 @@ def serve(model: Any, sock: socket.socket, output: int, threads: int) -> None:
         sock: to the replica.
         output: the descriptor that takes what the block prints.
         threads: CPU threads of this deployment.
+        rehearse: what to do while no request is there.
     """
     _settle(output, threads)
+    if not select.select([sock], [], [], 0)[0]:
+        rehearse()
     request = protocol.receive_request(sock)
     if request is None:
         return
@@ -31,18 +38,19 @@ def serve(model: Any, sock: socket.socket, output: int, threads: int) -> None:
     protocol.receive_bytes(sock, request.bytes, payload.extend)
     _limit(request.memory_bytes)
     try:
-        result = _result(model, request, payload)
+        values = result(model, request, payload)
     except BaseException as error:
         _flush()
         description = failure.describe(error, model._module)
         protocol.send_header(sock, protocol.Answer(type="error", description=description))
         return
     _flush()
-    protocol.send_header(sock, protocol.Answer(type="result", bytes=len(result)))
-    sock.sendall(result)
+    protocol.send_header(sock, protocol.Answer(type="result", bytes=len(values)))
+    sock.sendall(values)
 
 
-def _result(model: Any, request: protocol.Request, payload: bytearray) -> memoryview:
+def result(model: Any, request: protocol.Request, payload: bytearray) -> memoryview:
+    """Run a request's block and pack what it saved."""
     try:
         model._remoteable_set_env(request.env)
         tracer = _tracer(model, payload, request.compress)
