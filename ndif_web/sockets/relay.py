@@ -35,7 +35,7 @@ class Relay:
         self._url_of = url_of
         self._gone = gone
         self._after = updates.FROM_START
-        self._waiting: Job | None = None
+        self._waiting: str | None = None
         self._said = ""
 
     def run(self) -> None:
@@ -57,17 +57,19 @@ class Relay:
 
     def _tell(self, update: Update) -> None:
         if update.status != Status.LOG:
-            self._waiting = self._jobs.get(update.id) if update.status == Status.QUEUED else None
+            self._waiting = update.id if update.status == Status.QUEUED else None
             self._said = update.description
         self._send(self._completed(update) if update.status == Status.COMPLETED else update.model_dump_json())
 
     def _tell_position(self) -> None:
-        if self._waiting is None:
+        # Looked up only here: most jobs wait for less than a second, and nothing may delay them.
+        job = self._jobs.get(self._waiting) if self._waiting is not None else None
+        if job is None:
             return
-        position = self._jobs.position(self._waiting)
+        position = self._jobs.position(job)
         text = self._said if position is None else position_text(position)
         if text != self._said:
-            self._send(Update(id=self._waiting.id, status=Status.QUEUED, description=text).model_dump_json())
+            self._send(Update(id=job.id, status=Status.QUEUED, description=text).model_dump_json())
             self._said = text
 
     def _completed(self, update: Update) -> str | bytes:

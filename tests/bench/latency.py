@@ -37,6 +37,7 @@ def run(bench: Bench) -> Iterator[Row]:
         trace(there, remote=True)
 
     bench.record(remotely)
+    gc.freeze()
     rounds = [_round(bench, remotely, here) for _ in range(WARM_UP + ROUNDS)][WARM_UP:]
     beyond = [farm - null - local for farm, null, local in rounds]
     yield Row("latency_p50", percentile(beyond, 50) * 1000, "ms", at_most=TARGET_MS)
