@@ -85,13 +85,20 @@ elseif op == 'claim' then
   end
 
 elseif op == 'move' then
-  -- id, attempt ('' for any), status, description, meta, then field/value pairs -> 1 done, 0 refused
+  -- id, attempt ('' for any), status, description, meta, then field/value pairs -> 1 done, 0 refused; the value of
+  -- the field 'body' is a small result, kept beside the job
   local job = read(id)
   local attempt, status, description, meta = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
   if not job or (attempt ~= '' and attempt ~= job.attempt) then return 0 end
   if job.status == status and attempt ~= '' then return 1 end
   if not (ALLOWED[job.status] and ALLOWED[job.status][status]) then return 0 end
-  for i = 7, #ARGV, 2 do redis.call('HSET', job_key(id), ARGV[i], ARGV[i + 1]) end
+  for i = 7, #ARGV, 2 do
+    if ARGV[i] == 'body' then
+      redis.call('SET', 'ndif:result:' .. id .. ':' .. job.attempt, ARGV[i + 1], 'EX', job.ttl)
+    else
+      redis.call('HSET', job_key(id), ARGV[i], ARGV[i + 1])
+    end
+  end
   if TERMINAL[status] then
     finish(id, job, status, description, meta)
   else

@@ -131,15 +131,14 @@ class Jobs:
             meta: what the run cost.
             inline: the bytes themselves when they stay in the broker.
         """
-        if inline is not None:
-            self.redis.set(result_key(job.id, job.attempt), inline, ex=self.settings.result_ttl_s)
-        return self._move(job, Status.COMPLETED, "The values are ready.", meta, "result", result)
+        body = () if inline is None else ("body", inline)
+        return self._move(job, Status.COMPLETED, "The values are ready.", meta, "result", result, *body)
 
     def fail(self, job: Claimed, description: str, meta: dict[str, Any] | None = None) -> bool:
         """End a job with a reason its owner may read."""
         return self._move(job, Status.ERROR, description, meta)
 
-    def _move(self, job: Claimed, to: Status, text: str, meta: dict[str, Any] | None, *fields: str) -> bool:
+    def _move(self, job: Claimed, to: Status, text: str, meta: dict[str, Any] | None, *fields: str | bytes) -> bool:
         return bool(self._run("move", job.id, job.attempt, to, text[-MAX_DESCRIPTION:], dumps(meta), *fields))
 
     def log(self, job: Claimed, lines: Sequence[str]) -> bool:
@@ -224,7 +223,7 @@ def position_text(position: int) -> str:
 
 
 def result_key(id: str, attempt: int) -> str:
-    """The Redis key of a small result."""
+    """The Redis key of a small result; the script makes the same."""
     return f"ndif:result:{id}:{attempt}"
 
 
