@@ -74,8 +74,8 @@ class Unavailable(NdifError):
     http_status = 503
 
 
-class LoadFailed(Unavailable):
-    """A model is deployed but could not be loaded; the sentence says why."""
+class LoadFailed(Conflict):
+    """A model is deployed but could not be loaded; the sentence says why. Only an operator can help."""
 
     code = "load_failed"
 

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import BadRequest
-from .keys import DEFAULT_REVISION
+from .keys import DEFAULT_REVISION, is_repo_id
 from .weights import read_by_loader
 
 _PREFIX = "models--"
-_PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
-_REPO_ID = re.compile(rf"{_PART}(?:/{_PART})?\Z")
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,254}\Z")
 
@@ -60,11 +58,6 @@ def repo_folder(hf_home: Path, repo_id: str) -> Path:
     if not is_repo_id(repo_id):
         raise BadRequest(f"{repo_id!r} cannot be the name of a model.")
     return hf_home / "hub" / (_PREFIX + repo_id.replace("/", "--"))
-
-
-def is_repo_id(text: str) -> bool:
-    """Whether a repository may be called this: ``NAME`` or ``ORG/NAME`` by the Hub's rules."""
-    return bool(_REPO_ID.match(text)) and "--" not in text and ".." not in text
 
 
 def files(place: Path) -> list[str]:

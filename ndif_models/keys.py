@@ -23,7 +23,7 @@ KNOWN_CLASSES = {
 }
 
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
-_REPO_ID = re.compile(rf"{_PART}(?:/{_PART})?\Z")
+_REPO_ID = re.compile(rf"(?!.*(?:--|\.\.)){_PART}(?:/{_PART})?\Z")
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,254}\Z")
 _TASK = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 _FIELDS = {"repo_id", "revision", "task", "trust_remote_code"}
@@ -113,6 +113,11 @@ class ModelKey:
     def with_repo_id(self, repo_id: str) -> ModelKey:
         """The same key for another spelling of the repository."""
         return replace(self, repo_id=repo_id)
+
+
+def is_repo_id(text: str) -> bool:
+    """Whether a repository may be called this: ``NAME`` or ``ORG/NAME`` by the Hub's rules."""
+    return bool(_REPO_ID.match(text))
 
 
 def new_id(prefix: str = "") -> str:

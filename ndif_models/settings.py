@@ -18,6 +18,8 @@ from dotenv import dotenv_values
 
 from .errors import SettingError
 
+#: What NDIF_API_HOST may be to listen on every address.
+WILDCARDS = ("", "0.0.0.0", "::")
 ENV_FILE_VARIABLE = "NDIF_ENV_FILE"
 #: Set for the farm's own processes, whose environment holds every setting they may know: nothing else is read.
 COMPLETE_VARIABLE = "NDIF_SETTINGS_COMPLETE"
@@ -85,7 +87,7 @@ class Settings:
         """Where this machine's tools reach the web tier, without a trailing slash."""
         if self.api_url:
             return self.api_url.rstrip("/")
-        host = "127.0.0.1" if self.api_host in ("", "0.0.0.0", "::") else self.api_host
+        host = "127.0.0.1" if self.api_host in WILDCARDS else self.api_host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.api_port}"
 
     @property

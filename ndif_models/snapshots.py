@@ -13,9 +13,9 @@ from pathlib import Path
 
 from . import weights
 from .errors import BadRequest, Conflict, NotFound
-from .hf_cache import Held, find, folder, is_repo_id, point, repo_folder, repos, snapshots
+from .hf_cache import Held, find, folder, point, repo_folder, repos, snapshots
 from .hub_client import download
-from .keys import DEFAULT_REVISION
+from .keys import DEFAULT_REVISION, is_repo_id
 
 __all__ = ["Held", "download", "find", "folder", "held", "import_folder", "is_complete", "resolve", "weight_bytes"]
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
+import threading
 import time
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, cast
 
 from redis import Redis
+
+log = logging.getLogger(__name__)
 
 BEAT_S = 2.0
 TTL_S = 10.0
@@ -17,6 +22,14 @@ MAX_REASON = 1000
 #: load its model and has said why.
 SERVED_STATUS = 75
 FAILED_STATUS = 76
+
+
+#: Set by a node's agent for the replicas it starts.
+REPLICA_VARIABLE = "NDIF_REPLICA_ID"
+DTYPE_VARIABLE = "NDIF_REPLICA_DTYPE"
+
+STOPPING_TTL_S = 120
+EVICTED_TTL_S = 600
 
 
 class State(StrEnum):
@@ -36,7 +49,7 @@ def beat(redis: Redis, kind: str, id: str, record: Record, ttl_s: float = TTL_S)
     """Write a ``node``'s or ``replica``'s record, good for ``ttl_s``."""
     with redis.pipeline() as pipe:
         pipe.set(_key(kind, id), json.dumps(record), px=int(ttl_s * 1000))
-        pipe.zadd(f"ndif:{kind}s", {id: time.time()})
+        pipe.zadd(f"ndif:{kind}s", {id: time.time()}, nx=True)
         pipe.execute()
 
 
@@ -57,7 +70,39 @@ def alive(redis: Redis, kind: str) -> dict[str, Record]:
     gone = [id for id, value in zip(ids, values, strict=True) if value is None]
     if gone:
         redis.zrem(f"ndif:{kind}s", *gone)
-    return {id: json.loads(value) for id, value in zip(ids, values, strict=True) if value is not None}
+    found = {id: json.loads(value) for id, value in zip(ids, values, strict=True) if value is not None}
+    stopping = cast(list[bytes | None], redis.mget([f"ndif:stopping:{id}" for id in found])) if found else []
+    for record, told in zip(found.values(), stopping, strict=True):
+        record["stopping"] = told is not None
+    return found
+
+
+def mark_stopping(redis: Redis, id: str) -> None:
+    """A replica was told to stop: it may finish its job, and counts no more."""
+    redis.set(f"ndif:stopping:{id}", 1, ex=STOPPING_TTL_S)
+
+
+class Heart:
+    """Calls ``tell`` every :data:`BEAT_S` in a thread of its own, until stopped."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Tell no more; returns once nothing is being told, so that what is forgotten now stays forgotten."""
+        self._stopped.set()
+        self._thread.join(TTL_S)
+
+    def _beat(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._tell()
+            except Exception as error:  # a broker away for longer than its retries
+                log.warning("heartbeat: %s", type(error).__name__)
+            self._stopped.wait(BEAT_S)
 
 
 def note_failure(redis: Redis, queue: str, reason: str) -> None:
@@ -84,6 +129,16 @@ def unserved_s(redis: Redis, queue: str, served: bool) -> float:
         return 0.0
     redis.hsetnx("ndif:unserved", queue, str(time.time()))
     return time.time() - float(cast(bytes, redis.hget("ndif:unserved", queue)))
+
+
+def mark_evicted(redis: Redis, queue: str) -> None:
+    """A deployment was taken away: what still waits for it, or is handed back to it, waits for nobody."""
+    redis.set(f"ndif:evicted:{queue}", 1, ex=EVICTED_TTL_S)
+
+
+def was_evicted(redis: Redis, queue: str) -> bool:
+    """Whether a queue's deployment was taken away lately."""
+    return bool(redis.exists(f"ndif:evicted:{queue}"))
 
 
 def _key(kind: str, id: str) -> str:

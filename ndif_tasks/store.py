@@ -6,13 +6,17 @@ Only the web tier and the control worker hold its keys. Replicas get one URL per
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import IO, Any
+from urllib.parse import urlsplit
 
 from ndif_models.settings import Settings
 
 from . import transfer
 
 WEEK_S = 7 * 86_400
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class Store:
@@ -24,6 +28,7 @@ class Store:
         self._verify = settings.object_store_verify
         self._inside = _client(settings, settings.object_store_url)
         public = settings.object_store_public_url
+        self._public_url = public or settings.object_store_url
         self._outside = _client(settings, public) if public else self._inside
 
     def put(self, key: str, body: IO[bytes], size: int) -> None:
@@ -35,6 +40,19 @@ class Store:
         # By URL and not through the SDK, which would first hash the whole file and keep everybody else waiting.
         chunks = iter(lambda: body.read(transfer.CHUNK_BYTES), b"")
         transfer.upload(self.put_url(key), chunks, size, verify=self._verify)
+
+    def read(self, key: str) -> AbstractContextManager[tuple[int, Iterator[bytes]]]:
+        """One object: its size, and its bytes in chunks.
+
+        Raises:
+            Unavailable: the store cannot give it now.
+        """
+        return transfer.download(self.get_url(key, inside=True), verify=self._verify)
+
+    def reachable_from(self, host: str) -> bool:
+        """Whether a client that calls the web tier ``host`` can reach the store: not when it is on our loopback."""
+        store, client = urlsplit(self._public_url).hostname or "", urlsplit(f"//{host}").hostname or ""
+        return store not in LOOPBACK or client in LOOPBACK
 
     def get_url(self, key: str, *, inside: bool = False) -> str:
         """A URL that reads one object: a week for the farm's own, ``NDIF_URL_TTL_S`` for a client's."""

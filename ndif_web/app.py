@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 
-from flask import Flask, Response
+from flask import Flask, Response, current_app, request
 
+from ndif_models.errors import Forbidden
 from ndif_models.settings import Settings
 from ndif_models.settings import settings as process_settings
 
@@ -33,8 +34,23 @@ def create_app(settings: Settings | None = None) -> Flask:
     for blueprint in (jobs.blueprint, status.blueprint, admin.blueprint, hub.blueprint):
         app.register_blueprint(blueprint)
     subscribe.register(app)
+    app.before_request(_refuse_foreign_pages)
     app.after_request(_allow_any_origin)
     return app
+
+
+def _refuse_foreign_pages() -> None:
+    """Where no key is asked for, a page of another site must not send jobs or orders through its visitor's browser.
+
+    Raises:
+        Forbidden: it tried.
+    """
+    origin = request.headers.get("Origin")
+    keys_needed = not current_app.config["NDIF_SETTINGS"].dev_mode
+    if origin is None or keys_needed or request.method in ("GET", "HEAD", "OPTIONS"):
+        return
+    if origin.partition("://")[2] != request.host:
+        raise Forbidden("Pages of another site may only read from a farm without keys (NDIF_DEV_MODE=true).")
 
 
 def _allow_any_origin(response: Response) -> Response:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from ndif_models import settings
-from tests import models
 from tests.farm import Farm, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,11 +24,10 @@ def test_the_table_of_settings_is_the_code_s() -> None:
 
 
 @pytest.fixture(scope="module")
-def newcomer(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
-    """A newcomer's folder: a model beside them, and no farm yet."""
+def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
+    """A newcomer's folder, and no farm yet."""
     place = Farm(tmp_path_factory.mktemp("newcomer"))
     place.hf_home.mkdir()
-    (place.home / "my-model").symlink_to(models.made_model("gpt2", "tiny", made))
     yield place
     place.stop()
 

@@ -33,7 +33,6 @@ from ndif_tasks.process import Process, lifeline_from_environment, signal_record
 
 log = logging.getLogger(__name__)
 STOP_GRACE_S = 20.0
-REPLICA_VARIABLES = ("NDIF_REPLICA_ID", "NDIF_REPLICA_DTYPE")
 
 #: What a replica has no use for, and therefore is not given.
 WITHHELD = (
@@ -68,15 +67,16 @@ class Agent:
     def start(self) -> None:
         """Begin to heartbeat."""
         self.redis.set("ndif:environment", json.dumps(environment()))
-        threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
+        self._heart = fleet.Heart(self._tell)
 
     def stop(self) -> None:
         """Leave: the node is no longer offered replicas; those that run go on."""
         self._stopping.set()
+        self._heart.stop()
         fleet.forget(self.redis, "node", self.settings.node_name)
 
     def start_replica(self, id: str, model_key: str, dtype: str | None) -> None:
-        """Fetch the model if it is not held, start the replica, and stay until it is heard of or has ended."""
+        """Have the model fetched if it is not held, and the replica started and watched, in a thread of its own."""
         if id in self.children:
             return
         key = ModelKey.parse(model_key)
@@ -89,9 +89,7 @@ class Agent:
         """Stop a replica of this node, whoever started it."""
         child = self.children.get(id)
         if child is not None:
-            child.stopping.set()
-            if child.process is not None:
-                threading.Thread(target=child.process.stop, args=(STOP_GRACE_S,), daemon=True).start()
+            child.stopping.set()  # whoever waits for its end does the rest
             return
         record = fleet.alive(self.redis, "replica").get(id)
         if record is not None and "worker_pid" in record:
@@ -126,24 +124,22 @@ class Agent:
         logs.mkdir(parents=True, exist_ok=True)
         log_path = logs / f"replica-{child.id}.log"
         process = child.process = self._spawn(child.id, key, dtype, log_path)
-        served = False
-        while not process.wait(1.0):
+        while not process.wait(0.2):
             if self._stopping.is_set():
                 return
             if child.stopping.is_set():
                 process.stop(STOP_GRACE_S)
-            served = served or self._is_hot(child.id)
         if child.stopping.is_set():
             return
         status = process.poll()
         log.error("replica %s of %s ended by itself with status %s", child.id, key.queue, status)
         explained = status in (0, fleet.SERVED_STATUS, fleet.FAILED_STATUS)
-        if not explained and not served and not self._is_hot(child.id):
+        if not explained and not self._is_hot(child.id):
             self._note_failure(key, f"{key.queue} cannot be loaded: {_last_line(log_path)}")
 
     def _spawn(self, id: str, key: ModelKey, dtype: str | None, log_path: Path) -> Process:
         env = {name: value for name, value in os.environ.items() if name not in WITHHELD}
-        env |= dict(zip(REPLICA_VARIABLES, (id, dtype or ""), strict=True))
+        env |= {fleet.REPLICA_VARIABLE: id, fleet.DTYPE_VARIABLE: dtype or ""}
         argv = [sys.executable, "-m", "celery", "-A", "ndif_tasks", "worker", "-Q", key.queue, "-n", f"{id}@%h"]
         argv += ["--without-gossip", "--without-mingle", "--loglevel", self.settings.log_level]
         return spawn(argv, env=env, log_path=log_path, lifeline_fd=lifeline_from_environment(), grace_s=2.0)
@@ -159,14 +155,6 @@ class Agent:
         log.error("%s", reason)
         fleet.note_failure(self.redis, key.queue, reason)
         app.send_task(routing.RECONCILE, queue=routing.CONTROL)
-
-    def _beat(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._tell()
-            except Exception as error:  # a broker away for longer than its retries
-                log.warning("heartbeat: %s", type(error).__name__)
-            self._stopping.wait(fleet.BEAT_S)
 
     def _tell(self) -> None:
         memory = psutil.virtual_memory()

@@ -42,16 +42,14 @@ def plan(
 
     Args:
         wanted: every deployment.
-        replicas: what runs, by id, oldest first; replicas started by hand are counted and left alone.
+        replicas: what runs, by id, oldest first; replicas started by hand are left alone, and count once they serve.
         nodes: nodes that can take replicas.
         failed: queues whose model could not be loaded; nothing is started for them.
     """
     steps: list[Start | Stop] = []
     load = Counter({node: 0 for node in nodes})
     load.update(record["node"] for record in replicas.values() if record["node"] in load)
-    serving = {
-        id: record for id, record in replicas.items() if record["state"] != State.FAILED and not record.get("stopping")
-    }
+    serving = {id: record for id, record in replicas.items() if _counts(record)}
     for one in wanted:
         ids = [id for id, record in serving.items() if record["queue"] == one.queue]
         managed = [id for id in ids if serving[id]["managed"]]
@@ -65,3 +63,9 @@ def plan(
     known = {one.queue for one in wanted}
     steps += [Stop(id, r["node"]) for id, r in serving.items() if r["managed"] and r["queue"] not in known]
     return steps
+
+
+def _counts(record: Record) -> bool:
+    if record["state"] == State.FAILED or record.get("stopping"):
+        return False
+    return bool(record["managed"]) or record["state"] == State.HOT

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 
 from redis import Redis
+from redis.exceptions import LockError
 
 from ndif_models.fleet import deployments
 from ndif_models.keys import new_id
@@ -42,7 +44,8 @@ def reconcile() -> None:
     try:
         _reconcile(redis)
     finally:
-        lock.release()
+        with contextlib.suppress(LockError):  # it took longer than the lock holds; another look may be on its way
+            lock.release()
 
 
 def _reconcile(redis: Redis) -> None:
@@ -54,7 +57,7 @@ def _reconcile(redis: Redis) -> None:
         if isinstance(step, Start):
             _order(redis, step)
         else:
-            _stop(redis, step, replicas[step.replica])
+            _stop(redis, step)
     _tell_hopeless(Jobs(redis, settings()), {one.queue for one in wanted}, replicas, failed)
 
 
@@ -66,7 +69,8 @@ def _tell_hopeless(jobs: Jobs, wanted: set[str], replicas: dict[str, fleet.Recor
             jobs.fail_waiting(queue, reason)
     served = wanted | {record["queue"] for record in replicas.values()}
     for queue in jobs.queues():
-        if fleet.unserved_s(jobs.redis, queue, queue in served or not jobs.waiting(queue)) > UNSERVED_LIMIT_S:
+        limit_s = 0.0 if fleet.was_evicted(jobs.redis, queue) else UNSERVED_LIMIT_S
+        if fleet.unserved_s(jobs.redis, queue, queue in served or not jobs.waiting(queue)) > limit_s:
             jobs.fail_waiting(queue, f"{queue} is no longer served by this farm.")
 
 
@@ -81,8 +85,8 @@ def _order(redis: Redis, step: Start) -> None:
     log.info("replica %s of %s: ordered on %s", replica, wanted.queue, step.node)
 
 
-def _stop(redis: Redis, step: Stop, record: fleet.Record) -> None:
-    fleet.beat(redis, "replica", step.replica, {**record, "stopping": True})
+def _stop(redis: Redis, step: Stop) -> None:
+    fleet.mark_stopping(redis, step.replica)
     app.send_task(routing.STOP_REPLICA, args=[step.replica], queue=routing.node(step.node), expires=60)
     log.info("replica %s: stopping", step.replica)
 

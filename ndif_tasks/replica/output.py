@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 MAX_LINE_BYTES = 16 * 1024
 
@@ -49,16 +50,16 @@ class Output:
         return found + (self._cut(rest=True) if not self.over else [])
 
     def _cut(self, rest: bool) -> list[str]:
-        pieces = self._partial.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        self._partial = b"" if rest else pieces.pop()
-        if len(self._partial) > MAX_LINE_BYTES:
+        *ended, self._partial = re.split(rb"(\r?\n|\r)", self._partial)
+        # A carriage return ends a line too, as progress bars use it, but does not make an empty one.
+        pieces = [text for text, end in zip(ended[::2], ended[1::2], strict=True) if text or end != b"\r"]
+        if (rest and self._partial) or len(self._partial) > MAX_LINE_BYTES:
             pieces.append(self._partial)
             self._partial = b""
         lines = [
             piece[i : i + MAX_LINE_BYTES].decode("utf-8", "backslashreplace")
             for piece in pieces
-            if piece
-            for i in range(0, len(piece), MAX_LINE_BYTES)
+            for i in range(0, max(1, len(piece)), MAX_LINE_BYTES)
         ]
         self._left_lines -= len(lines)
         return lines

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import selectors
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -46,10 +47,25 @@ class Server:
         self.replica = replica
         self.threads = threads
         self.watch = Watch(jobs)
+        self._busy = threading.Lock()
+        self._draining = False
         self._ahead: Runner | None = zygote.fork()
 
     def run_next(self, queue: str) -> None:
         """Run the next job of a queue, if one waits."""
+        with self._busy:
+            if not self._draining:
+                self._run_next(queue)
+
+    def drained(self, wait_s: float) -> bool:
+        """Take no other job; whether the one that runs is over, after waiting at most ``wait_s`` for it."""
+        self._draining = True
+        over = self._busy.acquire(timeout=wait_s)
+        if over:
+            self._busy.release()
+        return over
+
+    def _run_next(self, queue: str) -> None:
         if self.zygote.gone.is_set():
             return
         job = self.jobs.claim(queue, self.replica)
@@ -240,7 +256,9 @@ def _chunks(runner: Runner, size: int) -> Iterator[bytes]:
 
 
 def _epitaph(status: int | None) -> str:
-    if status is None or status >= 0:
+    if status is None:
+        return "The block broke off the connection its values return by."
+    if status >= 0:
         return f"The block ended its process (exit status {status}) before its values were sent."
     if status == -signal.SIGKILL:
         return "The block's process was killed from outside, most likely because the machine ran out of memory."

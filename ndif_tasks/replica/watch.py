@@ -71,7 +71,7 @@ class Watch:
                 while self._current is None:
                     self._changed.wait()
                 watched = self._current
-                self._changed.wait(min(POLL_S, max(0.0, watched.deadline - time.monotonic())))
+                self._changed.wait(min(POLL_S, max(0.05, watched.deadline - time.monotonic())))
                 changed = self._current is not watched
             if not changed:
                 self._look(watched)

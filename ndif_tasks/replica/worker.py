@@ -30,10 +30,6 @@ from .zygote_process import ZygoteProcess
 
 log = logging.getLogger(__name__)
 
-#: Set by the agent for the replicas it starts.
-REPLICA_VARIABLE = "NDIF_REPLICA_ID"
-DTYPE_VARIABLE = "NDIF_REPLICA_DTYPE"
-
 
 class FarmWorker(Worker):
     """Celery's worker, which knows models by name."""
@@ -50,6 +46,7 @@ class FarmWorker(Worker):
         if self.model_key is not None:
             self.concurrency = 1  # each job has the deployment's threads to itself
         super().setup_instance(queues=names, **kwargs)
+        quieten()
 
     def _queue(self, name: str) -> str:
         if not routing.is_model(name):
@@ -82,6 +79,12 @@ def holdable(name: str, settings: Settings) -> ModelKey:
     return key
 
 
+def quieten() -> None:
+    """Leave out Celery's two lines for every task: a tick every few seconds says nothing, and jobs log their own."""
+    for name in ("celery.worker.strategy", "celery.app.trace"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
 class ReplicaStep(bootsteps.StartStopStep):
     """Loads the model before the worker consumes, and heartbeats from the first moment."""
 
@@ -89,6 +92,7 @@ class ReplicaStep(bootsteps.StartStopStep):
 
     def __init__(self, worker: Any, **kwargs: Any) -> None:
         self.zygote: ZygoteProcess | None = None
+        self.server: run_job.Server | None = None
         self.record: fleet.Record = {}
         self._stopping = threading.Event()
         super().__init__(worker, **kwargs)
@@ -101,30 +105,36 @@ class ReplicaStep(bootsteps.StartStopStep):
         """Start the zygote, wait until it holds the model, and serve."""
         self.settings, key = settings(), worker.model_key
         self.redis = connect(self.settings)
-        self.id = os.environ.get(REPLICA_VARIABLE) or f"manual-{os.getpid()}@{self.settings.node_name}"
-        self.dtype = os.environ.get(DTYPE_VARIABLE) or None
+        self.id = os.environ.get(fleet.REPLICA_VARIABLE) or f"manual-{os.getpid()}@{self.settings.node_name}"
+        self.dtype = os.environ.get(fleet.DTYPE_VARIABLE) or None
         self.threads = self.settings.replica_threads or len(os.sched_getaffinity(0))
         self.record = self._first_record(worker, key)
-        threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
+        self._heart = fleet.Heart(self._tell)
         self.zygote = ZygoteProcess(self.settings, str(key), self.dtype, self.threads)
         self._wait_loaded(key)
         jobs = Jobs(self.redis, self.settings)
-        run_job.serve_with(run_job.Server(self.settings, jobs, self.zygote, self.id, self.threads))
+        self.server = run_job.Server(self.settings, jobs, self.zygote, self.id, self.threads)
+        run_job.serve_with(self.server)
         fleet.clear_failure(self.redis, key.queue)
         self.record.update(self.zygote.facts, state=fleet.State.HOT, description="Serving.", threads=self.threads)
         self._tell()
         threading.Thread(target=self._mourn, name="zygote-watch", daemon=True).start()
 
     def stop(self, worker: Any) -> None:
-        """End the zygote once the last job is over."""
+        """End the zygote once the job that runs is over, unless told to end at once."""
+        while self.server is not None and not self.server.drained(0.2) and not state.should_terminate:
+            continue
+        self.terminate(worker)
+
+    def terminate(self, worker: Any) -> None:
+        """End the zygote now; its job, if any, is another replica's after its lease."""
         self._stopping.set()
         run_job.serve_with(None)
         if self.zygote is not None:
             self.zygote.stop()
         if self.record:
+            self._heart.stop()
             fleet.forget(self.redis, "replica", self.id)
-
-    terminate = stop
 
     def _wait_loaded(self, key: ModelKey) -> None:
         assert self.zygote is not None
@@ -137,9 +147,9 @@ class ReplicaStep(bootsteps.StartStopStep):
                     raise LoadFailed(f"it did not load within {self.settings.load_timeout_s:g} s (NDIF_LOAD_TIMEOUT_S)")
         except LoadFailed as error:
             reason = f"{key.queue} cannot be loaded: {error}"
-            if REPLICA_VARIABLE in os.environ:
+            if fleet.REPLICA_VARIABLE in os.environ:
                 fleet.note_failure(self.redis, key.queue, reason)
-            self.stop(None)
+            self.terminate(None)
             log.error("%s", reason)
             sys.exit(fleet.FAILED_STATUS)
 
@@ -155,7 +165,7 @@ class ReplicaStep(bootsteps.StartStopStep):
             "state": fleet.State.LOADING,
             "description": "Loading the model.",
             "node": self.settings.node_name,
-            "managed": REPLICA_VARIABLE in os.environ,
+            "managed": fleet.REPLICA_VARIABLE in os.environ,
             "worker": worker.hostname,
             "worker_pid": pid,
             "worker_start_time": process_start_time(pid),
@@ -163,14 +173,6 @@ class ReplicaStep(bootsteps.StartStopStep):
 
     def _tell(self) -> None:
         fleet.beat(self.redis, "replica", self.id, self.record)
-
-    def _beat(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._tell()
-            except Exception as error:  # a broker away for longer than its retries
-                log.warning("heartbeat: %s", type(error).__name__)
-            self._stopping.wait(fleet.BEAT_S)
 
     def _mourn(self) -> None:
         """A replica without its zygote can serve nothing: end, and be replaced."""

@@ -18,8 +18,10 @@ def load(model_key: str, dtype: str | None) -> Any:
     """
     import torch
     import tqdm
+    import transformers
     from nnsight.modeling.mixins.remotable import Remotable
 
+    transformers.logging.disable_progress_bar()
     tqdm.tqdm.monitor_interval = 0  # its monitor is a thread
     torch.set_num_threads(1)
     kwargs = {"dtype": dtype} if dtype else {}

@@ -88,8 +88,8 @@ def _obtain(place: Place, folder: Path | None, name: str, from_hub: bool) -> str
 
 @contextmanager
 def _running(place: Place) -> Iterator[None]:
-    place.run("ndif_web.cli", "start", "--detach")
     try:
+        place.run("ndif_web.cli", "start", "--detach")
         yield
     finally:
         place.run("ndif_web.cli", "stop")

@@ -60,7 +60,9 @@ def main() -> None:
     given = parser.parse_args()
     import nnsight
     import torch
+    import transformers
 
+    transformers.logging.disable_progress_bar()
     nnsight.CONFIG.APP.REMOTE_LOGGING = False
     status = nnsight.status(raw=True)["deployments"].values()
     served = next(entry for entry in status if entry["repo_id"] == given.repo and entry["dtype"])

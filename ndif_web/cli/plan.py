@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ndif_models.errors import SettingError
-from ndif_models.settings import COMPLETE_VARIABLE, Settings
+from ndif_models.settings import COMPLETE_VARIABLE, WILDCARDS, Settings
 
 from . import binaries, ports
 
@@ -99,7 +99,9 @@ def make(settings: Settings, names: tuple[str, ...]) -> Plan:
         }
     if API in names:
         port = ports.claim(settings.api_host or "127.0.0.1", settings.api_port, "NDIF_API_PORT")
-        values |= {"api_port": port, "api_url": dataclasses.replace(settings, api_port=port).url}
+        values |= {"api_port": port}
+        if settings.api_host not in WILDCARDS:  # else each client's own address for the farm is the right one
+            values |= {"api_url": dataclasses.replace(settings, api_port=port).url}
     fixed = dataclasses.replace(settings, **values)  # type: ignore[arg-type]
     _check_distinct(fixed, names)
     store_ports = _store_ports(settings.session_dir) if OBJECT_STORE in names else ()

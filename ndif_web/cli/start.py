@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,8 @@ def _supervise(made: plan.Plan, say: Callable[[str], None], *, verbose: bool = F
             report(f"{name:<13} ready" + (f"  {address}" if address else ""))
         if plan.API in made.names:
             report(f"The farm is ready at {made.settings.url} ({seconds:.1f} s).")
-            say(f"Next: export NDIF_HOST={made.settings.url}; ndif deploy openai-community/gpt2")
+            say(f"Clients: export NDIF_HOST={made.settings.url} HF_ENDPOINT={made.settings.url}/hub")
+            say("Next: ndif models list, ndif deploy MODEL")
         else:
             report(f"Ready ({seconds:.1f} s).")
             say("Next: ndif info")
@@ -189,6 +191,9 @@ def _be_the_background(made: plan.Plan, write: int) -> None:
         status = 0
     except NdifError as error:
         tell(error=str(error))
+    except Exception:
+        traceback.print_exc()
+        tell(error=f"The farm failed while it started; {made.log('supervisor')} says where.")
     finally:
         os._exit(status)
 

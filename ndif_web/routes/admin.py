@@ -8,7 +8,7 @@ from flask import Blueprint, Response, jsonify, request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ndif_models import snapshots
-from ndif_models.errors import BadRequest, NdifError, NotFound
+from ndif_models.errors import BadRequest, Conflict, NdifError, NotFound
 from ndif_models.fleet import Deployment, put_deployment, remove_deployment
 from ndif_models.keys import DEFAULT_REVISION, DEFAULT_TASK, ModelKey
 from ndif_tasks import fleet, routing
@@ -32,12 +32,12 @@ class Order(BaseModel):
     revision: str = DEFAULT_REVISION
     task: str = DEFAULT_TASK
     dtype: str | None = None
-    replicas: int = Field(default=1, ge=1, le=64)
+    replicas: int | None = Field(default=None, ge=1, le=64)
 
 
 @blueprint.before_request
 def only_operators() -> None:
-    """Every admin route needs the operator's key, and JSON, which no foreign page can send unasked."""
+    """Every admin route needs the operator's key."""
     identify(request, farm().settings)
     if request.method == "POST" and request.mimetype != "application/json":
         raise BadRequest("Send JSON (Content-Type: application/json).")
@@ -45,12 +45,20 @@ def only_operators() -> None:
 
 @blueprint.post("/deployments")
 def deploy() -> tuple[Response, int]:
-    """Write down what should run, and have it brought about."""
+    """Write down what should run, and have it brought about; what the order leaves out stays as it is."""
     order = _order()
     key = ModelKey(_repo_id(order.checkpoint), order.revision, order.task)
+    one = view(farm()).wanted.get(key.queue)
+    if one is not None and order.dtype not in (None, one.dtype) and fleet.failure(farm().redis, key.queue) is None:
+        held_in = one.dtype or "its own dtype"
+        raise Conflict(f"{key.queue} is deployed in {held_in}; `ndif evict {key.queue}` first, then deploy it anew.")
     fleet.clear_failure(farm().redis, key.queue)
     wanted = put_deployment(
-        farm().settings.db_url, queue=key.queue, model_key=str(key), replicas=order.replicas, dtype=order.dtype
+        farm().settings.db_url,
+        queue=key.queue,
+        model_key=str(key),
+        replicas=order.replicas or (one.replicas if one else 1),
+        dtype=order.dtype or (one.dtype if one else None),
     )
     celery.send_task(routing.RECONCILE, queue=routing.CONTROL)
     return jsonify(queue=wanted.queue, model_key=wanted.model_key, replicas=wanted.replicas), 202
@@ -83,6 +91,7 @@ def evict() -> Response:
     else:
         remove_deployment(farm().settings.db_url, queue)
         fleet.clear_failure(farm().redis, queue)
+        fleet.mark_evicted(farm().redis, queue)
     for id in ids:
         _stop(id, now.replicas[id])
     if len(ids) == len(now.of(queue)):
@@ -92,8 +101,8 @@ def evict() -> Response:
 
 
 def _stop(id: str, record: fleet.Record) -> None:
+    fleet.mark_stopping(farm().redis, id)
     if record["managed"]:
-        fleet.beat(farm().redis, "replica", id, {**record, "stopping": True})
         celery.send_task(routing.STOP_REPLICA, args=[id], queue=routing.node(record["node"]), expires=60)
     else:
         celery.control.shutdown(destination=[record["worker"]])
@@ -123,7 +132,7 @@ def _repo_id(checkpoint: str) -> str:
 
 def _shown(one: Deployment, now: View) -> dict[str, Any]:
     state, description = now.state(one.queue)
-    hot = [id for id, record in now.of(one.queue).items() if record["state"] == State.HOT]
+    hot = [id for id, r in now.of(one.queue).items() if r["state"] == State.HOT and not r.get("stopping")]
     return {
         "queue": one.queue,
         "model_key": one.model_key,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from flask import Blueprint, Response, jsonify, redirect, request
+from contextlib import ExitStack
+
+from flask import Blueprint, Response, jsonify, request
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 from werkzeug.datastructures import FileStorage
-from werkzeug.wrappers import Response as AnyResponse
 
 from ndif_models import snapshots
 from ndif_models.errors import BadRequest, Forbidden, Gone, NotFound, TooLarge
@@ -125,7 +126,7 @@ def latest(job: Job) -> Update:
 
 def result_url(job: Job) -> str:
     """A short-lived URL that needs no key."""
-    if is_inline(job.result):
+    if is_inline(job.result) or not farm().store.reachable_from(request.host):
         return f"{base_url()}/results/{job.id}?{sign(job.id, farm().settings)}"
     return farm().store.get_url(job.result)
 
@@ -150,18 +151,27 @@ def cancel(job_id: str) -> Response:
 
 
 @blueprint.get("/results/<job_id>")
-def result(job_id: str) -> AnyResponse:
+def result(job_id: str) -> Response:
     """A result's bytes, for whoever holds a URL the farm signed."""
     check_signature(job_id, request.args.to_dict(), farm().settings)
     job = farm().jobs.get(job_id)
     if job is None or job.status != Status.COMPLETED:
         raise Gone("The values of this job have expired.")
     if not is_inline(job.result):
-        return redirect(farm().store.get_url(job.result))
+        return _from_store(job.result)
     body = farm().redis.get(job.result)
     if body is None:
         raise Gone("The values of this job have expired.")
     return Response(body, mimetype="application/octet-stream")
+
+
+def _from_store(key: str) -> Response:
+    """An object passed on, for clients that cannot reach the store themselves."""
+    stack = ExitStack()
+    size, chunks = stack.enter_context(farm().store.read(key))
+    response = Response(chunks, mimetype="application/octet-stream", headers={"Content-Length": str(size)})
+    response.call_on_close(stack.close)
+    return response
 
 
 def own_job(job_id: str) -> Job:

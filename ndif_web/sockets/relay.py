@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import cast
 
@@ -16,6 +17,7 @@ log = logging.getLogger(__name__)
 
 #: How often the place in line of a waiting job is looked up.
 POSITION_MS = 1000
+BROKER_PAUSE_S = 1.0
 
 
 class Relay:
@@ -46,6 +48,7 @@ class Relay:
             except RedisError as error:
                 # What was read and not yet told is read again.
                 log.warning("a session waits for the broker: %s", type(error).__name__)
+                time.sleep(BROKER_PAUSE_S)
 
     def _step(self) -> None:
         rows = updates.read(self._jobs.redis, self._session, self._after, POSITION_MS)

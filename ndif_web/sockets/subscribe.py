@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from typing import Any
@@ -46,4 +47,5 @@ def subscribe(socket: Any) -> None:
     except ConnectionClosed:
         return
     finally:
-        updates.close_session(redis, session)
+        with contextlib.suppress(RedisError):  # it expires by itself
+            updates.close_session(redis, session)

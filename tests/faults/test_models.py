@@ -121,7 +121,7 @@ def test_a_model_that_cannot_be_loaded_has_one_definite_reason_until_it_is_whole
     done = frail.ndif("deploy", corrupt, check=False)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert f"{corrupt} cannot be loaded: " in done.stderr
-    assert refusal(mine.post(), 503) in done.stderr
+    assert refusal(mine.post(), 409) in done.stderr
     # The replica that failed may still be leaving.
     wait_until(lambda: [one["application_state"] for one in frail.replicas(corrupt)] == ["UNHEALTHY"], what="UNHEALTHY")
     assert "logits" in sender.values(sender.submit())
