@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -31,6 +32,8 @@ def main() -> int:
     unknown = [name for name in names if name not in MEASURES]
     if unknown:
         parser.error(f"no such measure: {', '.join(unknown)}; there are {', '.join(MEASURES)}")
+    # Ended from outside, by a time limit say, it still stops its farm.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="ndif-bench-") as folder:
         rows = _measure(names, Path(folder))
     if os.environ.get("BENCH_JSON"):
