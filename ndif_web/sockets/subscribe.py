@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import threading
 from typing import Any
 
 from flask import Flask, request
@@ -29,8 +30,29 @@ def register(app: Flask) -> None:
     Sock(app).route("/subscribe")(subscribe)
 
 
+class WholeFrames:
+    """The socket under a websocket, which is sent to with ``send``: under gevent that sends as much as fits.
+
+    Here it sends all of a frame, and no frame (a ping, say) inside another.
+    """
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+        self._lock = threading.Lock()
+
+    def send(self, data: bytes) -> int:
+        """Send all of it."""
+        with self._lock:
+            self._sock.sendall(data)
+        return len(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
 def subscribe(socket: Any) -> None:
     """Give the client its session's id, then every update until it leaves."""
+    socket.sock = WholeFrames(socket.sock)
     try:
         owner = identify(request, farm().settings).owner
     except NdifError:

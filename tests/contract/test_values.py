@@ -97,6 +97,15 @@ def test_a_small_result_rides_the_socket(gpt2: Any) -> None:
     assert not backend.by_url
 
 
+@pytest.mark.parametrize("mib", [1, 4, 7])
+def test_a_result_as_large_as_the_socket_takes_arrives_whole(mib: int, gpt2: Any) -> None:
+    backend = recorder(gpt2)
+    with gpt2.trace(PROMPT, backend=backend):
+        noise = torch.rand(mib * 2**18, generator=torch.Generator().manual_seed(mib)).save()
+    assert not backend.by_url and backend.sizes[0] > (mib - 1) * 2**20
+    assert torch.equal(noise, torch.rand(mib * 2**18, generator=torch.Generator().manual_seed(mib)))
+
+
 @pytest.mark.parametrize("compress", [False, True])
 def test_a_payload_over_the_inline_limit_arrives_whole(
     compress: bool, client: Any, same: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
