@@ -5,8 +5,8 @@ the time in which the block made them (it times that itself, and saves it). Ever
 packing and its HTTP clients, queue, runner, object store.
 
 By hand, in this one process, with the same values ready in memory: ``torch.save`` into memory, zstd at the farm's
-level if compressed, one PUT to the farm's object store and one GET from it in the client's 128 KiB chunks (both on
-presigned URLs, made beforehand), decompression, ``torch.load``. Nothing of it is done twice or in parallel.
+level if compressed, one PUT to the farm's object store in 1 MiB chunks and one GET from it in the client's 128 KiB
+ones (both on presigned URLs, made beforehand), decompression, ``torch.load``. Nothing is done twice or in parallel.
 
 The values are normal random floats, which compress by a few per cent. Meanwhile the resident memory of the web tier's
 processes is looked at every 20 ms; its growth is the highest sum above the one before.
