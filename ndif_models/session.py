@@ -18,9 +18,11 @@ def read(session_dir: Path) -> dict[str, Any] | None:
     """The session's record if its supervisor is alive, else None."""
     try:
         record: dict[str, Any] = json.loads((session_dir / FILE).read_text())
-    except (OSError, ValueError):
+        alive = process_start_time(int(record["pid"])) == record["start_time"]
+        whole = isinstance(record["variables"], dict) and isinstance(record["services"], dict)
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return record if process_start_time(int(record["pid"])) == record["start_time"] else None
+    return record if alive and whole else None
 
 
 def write(session_dir: Path, record: Mapping[str, Any]) -> None:

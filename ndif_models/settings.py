@@ -18,6 +18,7 @@ from dotenv import dotenv_values
 
 from .errors import SettingError
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
 #: What NDIF_API_HOST may be to listen on every address.
 WILDCARDS = ("", "0.0.0.0", "::")
 ENV_FILE_VARIABLE = "NDIF_ENV_FILE"
@@ -25,8 +26,8 @@ ENV_FILE_VARIABLE = "NDIF_ENV_FILE"
 COMPLETE_VARIABLE = "NDIF_SETTINGS_COMPLETE"
 
 
-def _setting(default: Any, help: str, *, unit: str = "", env: str = "", secret: bool = False) -> Any:
-    return field(default=default, metadata={"help": help, "unit": unit, "env": env, "secret": secret})
+def _setting(default: Any, help: str, *, unit: str = "", env: str = "", secret: bool = False, least: float = 0) -> Any:
+    return field(default=default, metadata={"help": help, "unit": unit, "env": env, "secret": secret, "least": least})
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Settings:
     api_host: str = _setting("127.0.0.1", "The address the web tier listens on.")
     api_port: int = _setting(5001, "The port the web tier listens on; 0 takes a free one.")
     api_url: str = _setting("", "The farm's URL as clients see it; from NDIF_API_HOST and NDIF_API_PORT unless set.")
-    api_workers: int = _setting(1, "How many web processes share the port.")
+    api_workers: int = _setting(1, "How many web processes share the port.", least=1)
     broker_url: str = _setting("", "A Redis or Valkey to use instead of starting one.", secret=True)
     broker_port: int = _setting(6379, "The port of the Valkey that `ndif start` runs; 0 takes a free one.")
     object_store_url: str = _setting("", "An S3 endpoint to use instead of starting one.")
@@ -55,10 +56,10 @@ class Settings:
     object_store_public_url: str = _setting("", "The S3 endpoint as clients see it, where it differs.")
     database_url: str = _setting("", "SQLAlchemy URL; a SQLite file in the session unless set.", secret=True)
     signing_key: str = _setting("", "Signs result URLs; made for the session unless set.", secret=True)
-    default_execution_timeout_seconds: float = _setting(3600.0, "How long one job may run.", unit="s")
-    load_timeout_s: float = _setting(1800.0, "How long a model may take to load.", unit="s")
-    max_request_bytes: int = _setting(256 * 2**20, "The largest request body.", unit="bytes")
-    max_result_bytes: int = _setting(16 * 2**30, "The largest result of a job.", unit="bytes")
+    default_execution_timeout_seconds: float = _setting(3600.0, "How long one job may run.", unit="s", least=1)
+    load_timeout_s: float = _setting(1800.0, "How long a model may take to load.", unit="s", least=1)
+    max_request_bytes: int = _setting(256 * 2**20, "The largest request body.", unit="bytes", least=1)
+    max_result_bytes: int = _setting(16 * 2**30, "The largest result of a job.", unit="bytes", least=1)
     inline_payload_bytes: int = _setting(64 * 2**10, "Payloads up to this size stay in the broker.", unit="bytes")
     inline_result_bytes: int = _setting(8 * 2**20, "Results up to this size ride the client's socket.", unit="bytes")
     max_output_bytes: int = _setting(2**20, "What one job may print.", unit="bytes")
@@ -66,10 +67,10 @@ class Settings:
     job_memory_bytes: int = _setting(
         0, "What one job may allocate beside the weights; 0: what is free when it starts.", unit="bytes"
     )
-    result_ttl_s: int = _setting(86_400, "How long finished jobs and their results are kept.", unit="s")
-    url_ttl_s: int = _setting(3600, "How long a signed result URL is good.", unit="s")
-    max_attempts: int = _setting(3, "How often a job is tried when its replica dies.")
-    lease_s: float = _setting(15.0, "A running job not renewed for this long is tried again.", unit="s")
+    result_ttl_s: int = _setting(86_400, "How long finished jobs and their results are kept.", unit="s", least=1)
+    url_ttl_s: int = _setting(3600, "How long a signed result URL is good.", unit="s", least=1)
+    max_attempts: int = _setting(3, "How often a job is tried when its replica dies.", least=1)
+    lease_s: float = _setting(15.0, "A running job not renewed for this long is tried again.", unit="s", least=1)
     replica_threads: int = _setting(0, "CPU threads of each replica's jobs; 0: all cores.")
     node_name: str = _setting(socket.gethostname(), "This machine's name in the farm.")
     hub_serve_weights: bool = _setting(False, "Let the farm's Hub mirror serve weights too.")
@@ -144,7 +145,7 @@ def load(
     if named is not None and not named.is_file():
         raise SettingError(f"The settings file {named} does not exist.")
     sources: list[Mapping[str, str | None]] = [flags or {}, environ]
-    sources += [dotenv_values(path) for path in (named, Path(".env")) if path is not None and path.is_file()]
+    sources += [_file_values(path) for path in (named, Path(".env")) if path is not None and path.is_file()]
     found = _resolve(sources)
     if running_session:
         from .session import running_variables  # session files are read only on request
@@ -159,6 +160,13 @@ def settings() -> Settings:
     return load()
 
 
+def _file_values(path: Path) -> Mapping[str, str | None]:
+    try:
+        return dotenv_values(path)
+    except (OSError, UnicodeDecodeError):
+        raise SettingError(f"The settings file {path.absolute()} cannot be read as UTF-8 text.") from None
+
+
 def _resolve(sources: list[Mapping[str, str | None]]) -> Settings:
     values: dict[str, Any] = {}
     for f in fields(Settings):
@@ -166,7 +174,7 @@ def _resolve(sources: list[Mapping[str, str | None]]) -> Settings:
         for source in sources:
             text = source.get(name)
             if text is not None and text != "":
-                values[f.name] = _parse(name, f.default, text)
+                values[f.name] = _checked(name, f.metadata["least"], _parse(name, f.default, text))
                 break
     return _expanded(Settings(**values))
 
@@ -188,6 +196,17 @@ def _parse(name: str, default: Any, text: str) -> Any:
     except (ValueError, KeyError):
         kind = {"bool": "true or false", "int": "a whole number", "float": "a number"}[type(default).__name__]
         raise SettingError(f"{name} must be {kind}, and is {text!r}.") from None
+
+
+def _checked(name: str, least: float, value: Any) -> Any:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if number and not (value >= least and value < float("inf")):
+        raise SettingError(f"{name} must be at least {least:g}, and is {value:g}.")
+    if name.endswith("_PORT") and value > 65_535:
+        raise SettingError(f"{name} must be a port, 0 to 65535, and is {value}.")
+    if name == "NDIF_LOG_LEVEL" and value.lower() not in LOG_LEVELS:
+        raise SettingError(f"NDIF_LOG_LEVEL must be one of {', '.join(LOG_LEVELS)}, and is {value!r}.")
+    return value
 
 
 def _text(value: Any) -> str:

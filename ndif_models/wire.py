@@ -17,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .errors import BadRequest
 
+#: Far more than a key and an environment take, and little enough for every step behind.
+MAX_ENVELOPE_CHARS = 32_000
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 PICKLE_MAGIC = b"\x80"
 
@@ -64,6 +66,10 @@ class Envelope(BaseModel):
         Raises:
             BadRequest: naming the first field that is wrong.
         """
+        if len(text) > MAX_ENVELOPE_CHARS:
+            raise BadRequest(
+                f"The request's `data` field is not valid: it is longer than {MAX_ENVELOPE_CHARS} characters."
+            )
         try:
             return cls.model_validate_json(text)
         except (ValidationError, RecursionError) as error:

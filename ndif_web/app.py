@@ -24,6 +24,7 @@ def create_app(settings: Settings | None = None) -> Flask:
         level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
     app = Flask(__name__, static_folder=None)
+    app.url_map.merge_slashes = False  # its redirects are HTML, and no route of ours has two slashes
     app.config["NDIF_SETTINGS"] = settings
     app.config["MAX_CONTENT_LENGTH"] = settings.max_request_bytes
     app.config["MAX_FORM_MEMORY_SIZE"] = 256 * 1024

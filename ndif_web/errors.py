@@ -10,6 +10,7 @@ from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 from werkzeug.exceptions import HTTPException
+from wsproto.utilities import RemoteProtocolError
 
 from ndif_models.errors import NdifError
 
@@ -24,6 +25,7 @@ def register(app: Flask) -> None:
     app.register_error_handler(RedisError, _broker_error)
     app.register_error_handler(OperationalError, _broker_error)
     app.register_error_handler(SQLAlchemyError, _database_error)
+    app.register_error_handler(RemoteProtocolError, _handshake_error)
     app.register_error_handler(Exception, _unforeseen)
 
 
@@ -53,6 +55,10 @@ def _http_error(error: HTTPException) -> Response:
 
 def _unreadable(error: ParseException) -> Response:
     return answer("The request's body is not as HTTP frames it.", 400)
+
+
+def _handshake_error(_error: RemoteProtocolError) -> Response:
+    return answer("This is no handshake of a websocket (RFC 6455, version 13).", 400)
 
 
 def _broker_error(error: Exception) -> Response:

@@ -105,3 +105,18 @@ def test_no_secret_has_a_default() -> None:
 def test_the_readme_documents_every_setting() -> None:
     text = (ROOT / "README.md").read_text()
     assert [variable(f) for f in fields(Settings) if f"`{variable(f)}`" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NDIF_MAX_ATTEMPTS", "0"),
+        ("NDIF_LEASE_S", "-5"),
+        ("NDIF_DEFAULT_EXECUTION_TIMEOUT_SECONDS", "nan"),
+        ("NDIF_API_PORT", "70000"),
+        ("NDIF_LOG_LEVEL", "loud"),
+    ],
+)
+def test_an_impossible_value_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(SettingError, match=name):
+        load(environ={name: value}, running_session=False)

@@ -158,7 +158,7 @@ class Attempt:
                 self.runner.sock.sendall(chunk)
 
     def _send_request(self, size: int) -> None:
-        memory = self.server.settings.job_memory_bytes or psutil.virtual_memory().available
+        memory = self.server.settings.job_memory_bytes or _spare_bytes()
         request = protocol.Request(compress=self.job.compress, env=self.job.env, memory_bytes=memory, bytes=size)
         protocol.send_header(self.runner.sock, request)
 
@@ -245,6 +245,12 @@ class Attempt:
             "threads": self.server.threads,
             "dtype": self.server.zygote.facts["dtype"],
         }
+
+
+def _spare_bytes() -> int:
+    """What a job may take when no setting says so: what is free, less a tenth of the machine for everybody else."""
+    memory = psutil.virtual_memory()
+    return int(max(memory.available - memory.total // 10, memory.total // 20))
 
 
 def _chunks(runner: Runner, size: int) -> Iterator[bytes]:

@@ -39,7 +39,7 @@ def describe(error: BaseException, module: Any) -> str:
         module: the model's root module, to name the part in which the model itself failed.
     """
     # A lone surrogate is fine in a Python string and cannot be sent.
-    return _text(error, module).encode("utf-8", "backslashreplace").decode()
+    return _text(error, module)[-MAX_CHARS:].encode("utf-8", "backslashreplace").decode()
 
 
 def _text(error: BaseException, module: Any) -> str:
@@ -50,7 +50,7 @@ def _text(error: BaseException, module: Any) -> str:
     try:
         summary = traceback.TracebackException.from_exception(error, compact=True)
         _strip(summary)
-        return "".join(summary.format())[-MAX_CHARS:] + _in_model(error, module) + hints.after(error)
+        return "".join(summary.format()) + _in_model(error, module) + hints.after(error)
     except BaseException:  # an exception may lie about itself, even in its __str__
         return f"The block raised {type(error).__name__}."
 
@@ -103,6 +103,6 @@ def _reason_unreadable(error: BaseException) -> str:
 
 def _brief(error: BaseException) -> str:
     try:
-        return f"{type(error).__name__}: {error}"[:2000]
+        return f"{type(error).__name__[:200]}: {error}"[:2000]
     except BaseException:
-        return type(error).__name__
+        return type(error).__name__[:200]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import resource
@@ -75,8 +76,9 @@ def _run(tracer: Any) -> dict[str, Any]:
     try:
         tracer.execute(tracer.info.code)
         saved = {name: value for name, value in frame.f_locals.items() if id(value) in _saves()}
-        for line in hints.changed(outside, _saves()):
-            print(line)
+        with contextlib.suppress(Exception):  # the block may have closed or replaced where lines are printed
+            for line in hints.changed(outside, _saves()):
+                print(line)
     except BaseException as error:
         if hasattr(tracer, "traceback"):
             error.__traceback__ = tracer.traceback(error)

@@ -137,6 +137,7 @@ class Zygote:
                 return
             number = self.runners.pop(pid, None)
             if number is None:
+                self._sweep()  # what died was a runner's orphan, and may have left some of its own
                 continue
             _kill_group(pid)
             self._sweep()

@@ -29,7 +29,7 @@ def logs(invocation: Invocation, service: str, following: bool, lines: int) -> N
     folder = invocation.settings().session_dir / "logs"
     path = folder / f"{service.removesuffix('.log')}.log"
     held = sorted(log.stem for log in folder.glob("*.log"))
-    if path.stem not in held:
+    if service.removesuffix(".log") not in held:
         raise NotFound(f"{service} has no log here; there are {', '.join(held) or 'none yet: start the farm first'}.")
     with open(path, errors="replace") as file:
         for line in deque(file, maxlen=lines):

@@ -166,7 +166,10 @@ def _secrets(folder: Path) -> Mapping[str, str]:
     """The session's secrets, made once: data written under them is read again after a restart."""
     path = folder / _SECRETS
     names = ("broker_password", "access_key", "secret_key", "signing_key")
-    kept: dict[str, str] = json.loads(path.read_text()) if path.is_file() else {}
+    try:
+        kept: dict[str, str] = dict(json.loads(path.read_text())) if path.is_file() else {}
+    except (ValueError, TypeError):
+        raise SettingError(f"{path} is damaged; put it back, or remove the session {folder} and start anew.") from None
     if not all(name in kept for name in names):
         kept = {name: secrets.token_hex(24) for name in names} | kept
         write_private(path, json.dumps(kept))

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import threading
+from collections import deque
 from typing import Any
 
 from flask import Flask, request
@@ -53,6 +54,7 @@ class WholeFrames:
 def subscribe(socket: Any) -> None:
     """Give the client its session's id, then every update until it leaves."""
     socket.sock = WholeFrames(socket.sock)
+    socket.input_buffer = deque(maxlen=0)  # a client has nothing to say here; whatever it sends is let go
     try:
         owner = identify(request, farm().settings).owner
     except NdifError:

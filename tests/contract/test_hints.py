@@ -51,3 +51,15 @@ def test_a_block_that_changes_nothing_outside_gets_no_hint(gpt2: Any) -> None:
         gpt2.transformer.h[0].output += vector * factors[1]
         logits = gpt2.lm_head.output.save()  # noqa: F841
     assert backend.lines == []
+
+
+def test_a_hint_that_cannot_be_printed_fails_nothing(gpt2: Any) -> None:
+    import sys
+
+    backend = recorder(gpt2)
+    collected: list[Any] = []
+    with gpt2.trace(PROMPT, backend=backend):
+        collected.append(1)
+        logits = gpt2.lm_head.output.save()
+        sys.stdout.close()
+    assert logits.shape[0] == 1

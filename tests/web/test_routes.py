@@ -34,6 +34,23 @@ def test_any_page_may_read_any_answer_and_sends_no_credentials(farm: Farm, path:
     assert "access-control-allow-credentials" not in headers
 
 
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/request"), ("POST", "/admin/deployments"), ("DELETE", "/jobs/x")]
+)
+def test_a_page_of_another_site_only_reads_where_no_key_is_asked_for(farm: Farm, method: str, path: str) -> None:
+    answer = httpx.request(method, farm.url + path, headers={"origin": "http://elsewhere"}, json={})
+    assert "may only read" in refusal(answer, 403)
+
+
+def test_what_is_no_handshake_is_refused(farm: Farm) -> None:
+    headers = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+    assert "handshake" in refusal(httpx.get(f"{farm.url}/subscribe", headers=headers), 400)
+
+
+def test_two_slashes_are_no_route(farm: Farm) -> None:
+    refusal(httpx.get(f"{farm.url}/hub//x"), 404)
+
+
 def test_status_has_an_entry_for_each_replica(farm: Farm) -> None:
     answer = farm.get("/status")
     assert set(answer) == {"deployments", "cluster"}
