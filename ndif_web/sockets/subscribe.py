@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 from collections import deque
+from socket import SO_KEEPALIVE, SOL_SOCKET
 from typing import Any
 
 from flask import Flask, request
@@ -27,14 +28,15 @@ log = logging.getLogger(__name__)
 
 def register(app: Flask) -> None:
     """Add the route."""
-    app.config["SOCK_SERVER_OPTIONS"] = {"ping_interval": 25, "max_message_size": 64 * 1024}
+    # No pings: a client that fires a trace and awaits it minutes later answers none till then, and would be hung up on.
+    app.config["SOCK_SERVER_OPTIONS"] = {"max_message_size": 64 * 1024}
     Sock(app).route("/subscribe")(subscribe)
 
 
 class WholeFrames:
     """The socket under a websocket, which is sent to with ``send``: under gevent that sends as much as fits.
 
-    Here it sends all of a frame, and no frame (a ping, say) inside another.
+    Here it sends all of a frame, and no frame (a pong, say) inside another.
     """
 
     def __init__(self, sock: Any) -> None:
@@ -54,6 +56,7 @@ class WholeFrames:
 def subscribe(socket: Any) -> None:
     """Give the client its session's id, then every update until it leaves."""
     socket.sock = WholeFrames(socket.sock)
+    socket.sock.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)  # a client whose machine is gone is noticed all the same
     socket.input_buffer = deque(maxlen=0)  # a client has nothing to say here; whatever it sends is let go
     try:
         owner = identify(request, farm().settings).owner
