@@ -321,7 +321,10 @@ def test_a_taken_port_is_named_before_anything_starts(bare: Machine) -> None:
 
 
 def test_a_service_that_cannot_start_says_why_and_leaves_nothing(bare: Machine) -> None:
-    result = bare.ndif("start", "--detach", NDIF_LOG_LEVEL="loudest")
+    in_the_way = bare.session_dir / "broker" / "appendonlydir"
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.write_text("no folder")
+    result = bare.ndif("start", "--detach")
     assert result.returncode == 1
     assert re.match(r"Error: \w+ ended before it was ready", result.stderr)
     assert "Traceback" not in result.stderr
