@@ -66,20 +66,21 @@ def alive(redis: Redis, kind: str) -> dict[str, Record]:
     ids = [id.decode() for id in cast(list[bytes], redis.zrange(f"ndif:{kind}s", 0, -1))]
     if not ids:
         return {}
-    values = cast(list[bytes | None], redis.mget([_key(kind, id) for id in ids]))
-    gone = [id for id, value in zip(ids, values, strict=True) if value is None]
+    answer = cast(list[bytes | None], redis.mget([_key(k, id) for k in (kind, "stopping") for id in ids]))
+    records, marks = answer[: len(ids)], answer[len(ids) :]
+    gone = [id for id, record in zip(ids, records, strict=True) if record is None]
     if gone:
         redis.zrem(f"ndif:{kind}s", *gone)
-    found = {id: json.loads(value) for id, value in zip(ids, values, strict=True) if value is not None}
-    stopping = cast(list[bytes | None], redis.mget([f"ndif:stopping:{id}" for id in found])) if found else []
-    for record, told in zip(found.values(), stopping, strict=True):
-        record["stopping"] = told is not None
-    return found
+    return {
+        id: {**json.loads(record), "stopping": mark is not None}
+        for id, record, mark in zip(ids, records, marks, strict=True)
+        if record is not None
+    }
 
 
 def mark_stopping(redis: Redis, id: str) -> None:
     """A replica was told to stop: it may finish its job, and counts no more."""
-    redis.set(f"ndif:stopping:{id}", 1, ex=STOPPING_TTL_S)
+    redis.set(_key("stopping", id), 1, ex=STOPPING_TTL_S)
 
 
 class Heart:

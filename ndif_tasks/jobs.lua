@@ -16,17 +16,17 @@ end
 local function job_key(id) return 'ndif:job:' .. id end
 local function waiting_key(queue) return 'ndif:waiting:' .. queue end
 
-local function append(id, stream, ttl, status, description, meta)
+local function append(id, stream, ttl, status, description, meta, data)
   local text = '{"id":' .. cjson.encode(id) .. ',"status":"' .. status .. '","description":'
-    .. cjson.encode(description) .. ',"data":null,"meta":' .. meta .. '}'
+    .. cjson.encode(description) .. ',"data":' .. (data and cjson.encode(data) or 'null') .. ',"meta":' .. meta .. '}'
   local key = 'ndif:updates:' .. stream
   redis.call('XADD', key, 'MAXLEN', '~', 50000, '*', 'u', text)
   redis.call('EXPIRE', key, ttl)
 end
 
-local function set_status(id, job, status, description, meta)
+local function set_status(id, job, status, description, meta, data)
   redis.call('HSET', job_key(id), 'status', status, 'description', description, 'meta', meta)
-  append(id, job.stream, job.ttl, status, description, meta)
+  append(id, job.stream, job.ttl, status, description, meta, data)
 end
 
 local function read(id)
@@ -35,12 +35,13 @@ local function read(id)
   return {status = v[1], attempt = v[2], stream = v[3], ttl = v[4], queue = v[5], sequence = v[6], cancel = v[7]}
 end
 
-local function finish(id, job, status, description, meta)
+local function finish(id, job, status, description, meta, result)
   redis.call('HSET', job_key(id), 'finished_at', tostring(clock()))
   redis.call('HDEL', job_key(id), 'payload', 'put_urls')
   redis.call('ZREM', LEASES, id)
   redis.call('ZREM', waiting_key(job.queue), id)
-  set_status(id, job, status, description, meta)
+  if result then redis.call('HSET', job_key(id), 'result', result) end
+  set_status(id, job, status, description, meta, result)
   redis.call('EXPIRE', job_key(id), job.ttl)
 end
 
@@ -68,7 +69,7 @@ if op == 'submit' then
   return position
 
 elseif op == 'claim' then
-  -- queue, replica, lease seconds -> id and the job's fields, or nil
+  -- queue, replica, lease seconds -> id, the job's fields and how many wait behind it, or nil
   local queue, replica, lease = ARGV[2], ARGV[3], tonumber(ARGV[4])
   while true do
     local head = redis.call('ZPOPMIN', waiting_key(queue))
@@ -80,27 +81,26 @@ elseif op == 'claim' then
       redis.call('HSET', job_key(head[1]), 'replica', replica, 'claimed_at', tostring(now))
       redis.call('ZADD', LEASES, now + lease, head[1])
       set_status(head[1], job, 'DISPATCHED', 'Taken by a replica.', 'null')
-      return {head[1], redis.call('HGETALL', job_key(head[1]))}
+      return {head[1], redis.call('HGETALL', job_key(head[1])), redis.call('ZCARD', waiting_key(queue))}
     end
   end
 
 elseif op == 'move' then
-  -- id, attempt ('' for any), status, description, meta, then field/value pairs -> 1 done, 0 refused; the value of
-  -- the field 'body' is a small result, kept beside the job
+  -- id, attempt ('' for any), status, description, meta, then nothing, or 'key' and the object that is the result, or
+  -- 'body' and a small result itself, kept beside the job -> 1 done, 0 refused. Where the result lies is the update's
+  -- data, for whoever tells it to the client.
   local job = read(id)
   local attempt, status, description, meta = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
   if not job or (attempt ~= '' and attempt ~= job.attempt) then return 0 end
   if job.status == status and attempt ~= '' then return 1 end
   if not (ALLOWED[job.status] and ALLOWED[job.status][status]) then return 0 end
-  for i = 7, #ARGV, 2 do
-    if ARGV[i] == 'body' then
-      redis.call('SET', 'ndif:result:' .. id .. ':' .. job.attempt, ARGV[i + 1], 'EX', job.ttl)
-    else
-      redis.call('HSET', job_key(id), ARGV[i], ARGV[i + 1])
-    end
+  local result = ARGV[8]
+  if ARGV[7] == 'body' then
+    result = 'ndif:result:' .. id .. ':' .. job.attempt
+    redis.call('SET', result, ARGV[8], 'EX', job.ttl)
   end
   if TERMINAL[status] then
-    finish(id, job, status, description, meta)
+    finish(id, job, status, description, meta, result)
   else
     if status == 'RUNNING' then redis.call('HSET', job_key(id), 'started_at', tostring(clock())) end
     set_status(id, job, status, description, meta)

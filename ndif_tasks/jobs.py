@@ -53,6 +53,7 @@ class Claimed:
     payload_url: str
     put_urls: Sequence[str]
     has_session: bool
+    others_wait: bool
 
 
 @dataclass(frozen=True)
@@ -116,23 +117,23 @@ class Jobs:
             payload_url=fields["payload_url"].decode(),
             put_urls=json.loads(fields["put_urls"]),
             has_session=fields["stream"].decode() != id,
+            others_wait=answer[2] > 0,
         )
 
     def running(self, job: Claimed) -> bool:
         """Say that a claimed job runs now; False when the job is no longer this attempt's."""
         return self._move(job, Status.RUNNING, "The block is running.", None)
 
-    def complete(self, job: Claimed, result: str, meta: dict[str, Any], inline: bytes | None = None) -> bool:
+    def complete(self, job: Claimed, result: str | bytes, meta: dict[str, Any]) -> bool:
         """End a job well.
 
         Args:
             job: the attempt.
-            result: where the bytes are: ``inline`` or the object store's key.
+            result: the object store's key of the result, or the result itself when it is small.
             meta: what the run cost.
-            inline: the bytes themselves when they stay in the broker.
         """
-        body = () if inline is None else ("body", inline)
-        return self._move(job, Status.COMPLETED, "The values are ready.", meta, "result", result, *body)
+        kind = "body" if isinstance(result, bytes) else "key"
+        return self._move(job, Status.COMPLETED, "The values are ready.", meta, kind, result)
 
     def fail(self, job: Claimed, description: str, meta: dict[str, Any] | None = None) -> bool:
         """End a job with a reason its owner may read."""
@@ -189,12 +190,11 @@ class Jobs:
 
     def get(self, id: str) -> Job | None:
         """A job by id, or None when there is none (any more)."""
-        names = ("queue", "stream", "owner", "status", "description", "meta", "result", "attempt", "log_lines")
+        names = ("queue", "stream", "owner", "status", "description", "meta", "result", "log_lines")
         values = cast(list[bytes | None], self.redis.hmget(f"ndif:job:{id}", names))
         if values[3] is None:
             return None
         text = {name: (value or b"").decode() for name, value in zip(names, values, strict=True)}
-        result = text["result"]
         return Job(
             id=id,
             queue=text["queue"],
@@ -203,7 +203,7 @@ class Jobs:
             status=Status(text["status"]),
             description=text["description"],
             meta=json.loads(text["meta"] or "null"),
-            result=result_key(id, int(text["attempt"])) if result == "inline" else result,
+            result=text["result"],
             log_lines=int(text["log_lines"] or 0),
         )
 
@@ -220,11 +220,6 @@ class Jobs:
 def position_text(position: int) -> str:
     """A place in line, as clients read it; the script says the same when a job is submitted."""
     return f"Position {position} in the queue."
-
-
-def result_key(id: str, attempt: int) -> str:
-    """The Redis key of a small result; the script makes the same."""
-    return f"ndif:result:{id}:{attempt}"
 
 
 def is_inline(result: str) -> bool:

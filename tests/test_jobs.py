@@ -72,11 +72,12 @@ def told(jobs: Jobs, stream: str = "s") -> list[str]:
 def test_a_job_walks_from_queued_to_completed_and_each_step_is_told(jobs: Jobs) -> None:
     job = running(jobs)
     assert jobs.log(job, ["one", "two"])
-    assert jobs.complete(job, "inline", {"runtime": 1.0}, b"values")
+    assert jobs.complete(job, b"values", {"runtime": 1.0})
     assert told(jobs) == ["QUEUED", "DISPATCHED", "RUNNING", "LOG", "LOG", "COMPLETED"]
     done = get(jobs)
     assert (done.status, done.meta, done.finished, done.log_lines) == (Status.COMPLETED, {"runtime": 1.0}, True, 2)
     assert is_inline(done.result) and jobs.redis.get(done.result) == b"values"
+    assert updates.read(jobs.redis, "s", updates.FROM_START, None)[-1][1].data == done.result
 
 
 def test_a_claim_carries_what_was_submitted(jobs: Jobs) -> None:
@@ -148,8 +149,8 @@ def test_a_terminal_status_is_the_last(jobs: Jobs) -> None:
 def test_the_same_move_again_is_done_and_told_once(jobs: Jobs) -> None:
     job = running(jobs)
     assert jobs.running(job)
-    assert jobs.complete(job, "inline", {}, b"v")
-    assert jobs.complete(job, "inline", {}, b"v")
+    assert jobs.complete(job, b"v", {})
+    assert jobs.complete(job, b"v", {})
     assert told(jobs) == ["QUEUED", "DISPATCHED", "RUNNING", "COMPLETED"]
 
 
@@ -157,17 +158,24 @@ def test_a_waiting_job_cannot_complete(jobs: Jobs) -> None:
     submit(jobs)
     job = claim(jobs)
     jobs.hand_back("j", 1)
-    assert not jobs.complete(job, "inline", {}, b"v")
+    assert not jobs.complete(job, b"v", {})
     assert get(jobs).status == Status.QUEUED
 
 
 def test_a_job_that_was_not_started_cannot_complete(jobs: Jobs) -> None:
     submit(jobs)
-    assert not jobs.complete(claim(jobs), "inline", {}, b"v")
+    assert not jobs.complete(claim(jobs), b"v", {})
+
+
+def test_a_claim_tells_whether_others_wait(jobs: Jobs) -> None:
+    submit(jobs, "one")
+    submit(jobs, "two")
+    assert claim(jobs).others_wait
+    assert not claim(jobs).others_wait
 
 
 def test_an_unknown_job_cannot_be_moved(jobs: Jobs) -> None:
-    ghost = Claimed("ghost", 1, True, {}, None, "", [], True)
+    ghost = Claimed("ghost", 1, True, {}, None, "", [], True, False)
     assert not jobs.running(ghost) and not jobs.complete(ghost, "x", {}) and not jobs.log(ghost, ["x"])
     assert not jobs.cancel("ghost") and jobs.renew(ghost) == "lost" and jobs.get("ghost") is None
     jobs.hand_back("ghost", 1)
@@ -179,13 +187,13 @@ def test_an_older_attempt_can_do_nothing(jobs: Jobs) -> None:
     jobs.hand_back("j", old.attempt)
     new = claim(jobs, "other")
     assert new.attempt == 2 and jobs.running(new)
-    assert not jobs.complete(old, "inline", {}, b"stale")
+    assert not jobs.complete(old, b"stale", {})
     assert not jobs.fail(old, "stale")
     assert not jobs.log(old, ["stale"])
     assert jobs.renew(old) == "lost"
     jobs.hand_back("j", old.attempt)
     assert get(jobs).status == Status.RUNNING
-    assert jobs.complete(new, "inline", {}, b"fresh")
+    assert jobs.complete(new, b"fresh", {})
     assert jobs.redis.get(get(jobs).result) == b"fresh"
 
 
@@ -253,7 +261,7 @@ def test_every_waiting_job_of_a_queue_can_be_ended_with_a_reason(jobs: Jobs) -> 
     assert jobs.fail_waiting(QUEUE, "corrupt") == 1
     assert get(jobs, "waits").description == "corrupt"
     assert get(jobs, "elsewhere").status == Status.QUEUED
-    assert jobs.complete(job, "inline", {}, b"v")
+    assert jobs.complete(job, b"v", {})
 
 
 def test_a_lost_ticket_is_sent_again_and_a_present_one_is_not(jobs: Jobs, tickets: list[str], broker: Redis) -> None:
@@ -285,7 +293,7 @@ def test_any_text_survives_the_script(jobs: Jobs, text: str) -> None:
 def test_what_is_over_expires_and_holds_no_payload(jobs: Jobs, broker: Redis) -> None:
     job = running(jobs)
     assert broker.ttl("ndif:job:j") == -1
-    jobs.complete(job, "inline", {}, b"v")
+    jobs.complete(job, b"v", {})
     kept = set(broker.hkeys("ndif:job:j"))  # type: ignore[arg-type]
     assert not {b"payload", b"put_urls"} & kept
     for key in ("ndif:job:j", "ndif:updates:s", get(jobs).result):
@@ -295,7 +303,7 @@ def test_what_is_over_expires_and_holds_no_payload(jobs: Jobs, broker: Redis) ->
 def test_a_reader_resumes_behind_what_it_has_read(jobs: Jobs) -> None:
     job = running(jobs)
     rows = updates.read(jobs.redis, "s", updates.FROM_START, None)
-    jobs.complete(job, "inline", {}, b"v")
+    jobs.complete(job, b"v", {})
     assert [update.status for _, update in updates.read(jobs.redis, "s", rows[-1][0], 10)] == [Status.COMPLETED]
     assert updates.read(jobs.redis, "nobody's", updates.FROM_START, 10) == []
 

@@ -85,9 +85,10 @@ class Server:
             self.watch.finish()
             self.zygote.kill(runner)
             runner.close()
+            self.fork_ahead()
 
     def fork_ahead(self) -> None:
-        """Have the next job's runner made, now that this one's block is over and leaves the processors idle."""
+        """Have the next job's runner made, unless it is."""
         if self._ahead is None:
             with contextlib.suppress(Unavailable):  # the next job will find out
                 self._ahead = self.zygote.fork()
@@ -135,16 +136,17 @@ class Attempt:
                 self._fail(str(error))
 
     def _converse(self) -> protocol.Answer | None:
-        if not self.jobs.running(self.job):
-            self.watched.end(Verdict.LOST)
-            return None
         self.started = time.monotonic()
         try:
             self._send()
         except OSError:
             return None
+        if not self.jobs.running(self.job):
+            self.watched.end(Verdict.LOST)
+            return None
         answer = self._listen()
-        self.server.fork_ahead()
+        if self.job.others_wait:
+            self.server.fork_ahead()
         return answer
 
     def _send(self) -> None:
@@ -190,7 +192,7 @@ class Attempt:
             body = bytearray()
             protocol.receive_bytes(self.runner.sock, answer.bytes, body.extend)
             self._drain()
-            self.jobs.complete(self.job, "inline", meta, bytes(body))
+            self.jobs.complete(self.job, bytes(body), meta)
             return
         self._upload(answer.bytes)
         self._drain()

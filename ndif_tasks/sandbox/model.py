@@ -16,6 +16,9 @@ def load(model_key: str, dtype: str | None) -> Any:
         model_key: nnsight's key, ``import.path.Class:{json}``.
         dtype: a torch dtype's name, or None for the checkpoint's own.
     """
+    # The imports that nothing here needs would be made anew by every fork: those of adapters take a second.
+    import nnsight  # noqa: F401
+    import peft  # noqa: F401
     import torch
     import tqdm
     import transformers
@@ -28,7 +31,6 @@ def load(model_key: str, dtype: str | None) -> Any:
     model = Remotable.from_model_key(model_key, dispatch=True, **kwargs)
     model._module.eval()
     model._module.requires_grad_(False)
-    _warm(model)
     return model
 
 
@@ -44,18 +46,6 @@ def facts(model: Any) -> dict[str, Any]:
         "size_bytes": sum(t.numel() * t.element_size() for t in tensors),
         "config": config if len(json.dumps(config)) <= MAX_CONFIG_CHARS else None,
     }
-
-
-def _warm(model: Any) -> None:
-    # Once here is what every fork would do anew: late imports (a second of them for adapters), parsed sources,
-    # kernel look-ups.
-    import nnsight  # noqa: F401
-    import peft  # noqa: F401
-
-    if model.tokenizer is None:
-        return
-    with model.trace("a"):
-        model.output.save()
 
 
 def _plain(value: Any) -> Any:

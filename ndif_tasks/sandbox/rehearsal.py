@@ -1,20 +1,24 @@
-"""One job of the farm's own, played the whole way through but for the model's forward pass: read, begun, packed.
+"""A job of the farm's own, for what a process does for the first time: late imports, parsed sources, touched pages.
 
-What a process does for the first time (late imports, parsed sources, filled caches) the zygote has then done once,
-where every fork would do it anew. A runner that waits plays it too: the pages it writes are then its own before a
-client waits for them. That takes the same few milliseconds for every model.
+The zygote plays it once, where every fork would do it anew. A runner that waits plays it too: the pages it writes, and
+the weights it maps, are then its own before a client waits for them.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import nnsight
 import torch
 from nnsight.schema.request import RequestModel
 from nnsight.tracing.backend import Backend
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from . import protocol, runner
+
+TEXT = "a"
 
 
 class _Packed(Backend):
@@ -26,24 +30,52 @@ class _Packed(Backend):
         self.payload = RequestModel.serialize(tracer, True)
 
 
+class _Interrupted(Exception):
+    """A request is there."""
+
+
 class Rehearsal:
     """The job, packed once. A model without a tokenizer takes no text, and has nothing to rehearse."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._payload = b"" if model.tokenizer is None else _pack(model)
+        self._able = model.tokenizer is not None
+        if self._able:
+            self._payload = _pack(model)
+            self._args, self._kwargs = _inputs(model)
 
     def play(self) -> None:
-        """Do what a runner does with it."""
-        if self._payload:
+        """The whole way of a job but for the forward pass: read, begun, packed. A few milliseconds for any model."""
+        if self._able:
             request = protocol.Request(compress=True, env={}, memory_bytes=0, bytes=len(self._payload))
             runner.result(self._model, request, bytearray(self._payload))
+
+    def forward(self, interrupted: Callable[[], bool]) -> None:
+        """The forward pass of one token: it may take seconds, and ends before the next module if ``interrupted``."""
+        if not self._able:
+            return
+
+        def look(*_: Any) -> None:
+            if interrupted():
+                raise _Interrupted
+
+        with contextlib.suppress(_Interrupted), torch.no_grad(), register_module_forward_pre_hook(look):
+            self._model._module(*self._args, **self._kwargs)
 
 
 def _pack(model: Any) -> bytes:
     packed = _Packed()
-    with model.trace("a", backend=packed) as tracer:
+    with model.trace(TEXT, backend=packed) as tracer:
         model.input  # noqa: B018
         nnsight.save(torch.zeros(1))
         tracer.stop()
     return packed.payload
+
+
+def _inputs(model: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What the model's own module is called with for one token; runs it."""
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    hook = model._module.register_forward_pre_hook(lambda _, *call: calls.append(call), with_kwargs=True)
+    with hook, model.trace(TEXT):
+        model.output.save()
+    return calls[0]

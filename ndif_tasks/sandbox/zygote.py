@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from . import hugepages, protocol
@@ -31,7 +30,7 @@ class Zygote:
         self.control = control
         self.runners: dict[int, int] = {}  # pid -> the replica's number for it
         self.model: Any = None
-        self.rehearse: Callable[[], None] = lambda: None
+        self.rehearsal: Any = None
         self.threads = 1
 
     def run(self) -> None:
@@ -54,8 +53,8 @@ class Zygote:
         try:
             self.model = loading.load(order["model_key"], order["dtype"])
             facts = loading.facts(self.model)
-            self.rehearse = rehearsal.Rehearsal(self.model).play
-            self.rehearse()
+            self.rehearsal = rehearsal.Rehearsal(self.model)
+            self.rehearsal.play()
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".strip()
             protocol.send_packet(self.control, {"event": "failed", "reason": reason[:4000]})
@@ -121,7 +120,7 @@ class Zygote:
             self.control.close()
             from . import runner
 
-            runner.serve(self.model, socket.socket(fileno=descriptors[0]), descriptors[1], self.threads, self.rehearse)
+            runner.serve(self.model, socket.socket(fileno=descriptors[0]), descriptors[1], self.threads, self.rehearsal)
             status = 0
         finally:
             # Nothing registered in the zygote, or by the block, runs at the end of a runner.

@@ -117,18 +117,18 @@ def latest(job: Job) -> Update:
     if job.status == Status.QUEUED:
         position = farm().jobs.position(job)
         return job.update().model_copy(update={"description": position_text(position)} if position else {})
-    update = job.update(result_url(job) if job.status == Status.COMPLETED else None)
+    update = job.update(result_url(job.id, job.result) if job.status == Status.COMPLETED else None)
     if job.finished and job.log_lines and job.stream == job.id:
         where = f"{base_url()}/response/{job.id}/log"
         update.description = f"{update.description}\n({job.log_lines} lines were printed: {where})"
     return update
 
 
-def result_url(job: Job) -> str:
-    """A short-lived URL that needs no key."""
-    if is_inline(job.result) or not farm().store.reachable_from(request.host):
-        return f"{base_url()}/results/{job.id}?{sign(job.id, farm().settings)}"
-    return farm().store.get_url(job.result)
+def result_url(job_id: str, result: str) -> str:
+    """A short-lived URL, which needs no key, of the result that lies there."""
+    if is_inline(result) or not farm().store.reachable_from(request.host):
+        return f"{base_url()}/results/{job_id}?{sign(job_id, farm().settings)}"
+    return farm().store.get_url(result)
 
 
 def base_url() -> str:

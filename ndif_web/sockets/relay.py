@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from redis.exceptions import RedisError
 
 from ndif_models.wire import Status, Update, completed_frame
 from ndif_tasks import updates
-from ndif_tasks.jobs import Job, Jobs, is_inline, position_text
+from ndif_tasks.jobs import Jobs, is_inline, position_text
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ class Relay:
         jobs: Jobs,
         session: str,
         send: Callable[[str | bytes], None],
-        url_of: Callable[[Job], str],
+        url_of: Callable[[str, str], str],
         gone: Callable[[], bool],
     ) -> None:
         self._jobs = jobs
@@ -62,7 +63,10 @@ class Relay:
         if update.status != Status.LOG:
             self._waiting = update.id if update.status == Status.QUEUED else None
             self._said = update.description
-        self._send(self._completed(update) if update.status == Status.COMPLETED else update.model_dump_json())
+        if update.status == Status.COMPLETED:
+            self._tell_completed(update, update.data or "")
+        else:
+            self._send(update.model_dump_json())
 
     def _tell_position(self) -> None:
         # Looked up only here: most jobs wait for less than a second, and nothing may delay them.
@@ -75,15 +79,12 @@ class Relay:
             self._send(Update(id=job.id, status=Status.QUEUED, description=text).model_dump_json())
             self._said = text
 
-    def _completed(self, update: Update) -> str | bytes:
-        job = self._jobs.get(update.id)
-        if job is None:
-            expired = {"status": Status.ERROR, "description": "The values of this job have expired."}
-            return update.model_copy(update=expired).model_dump_json()
-        if is_inline(job.result):
-            # Told once, it is seldom asked for again: from now on the broker keeps it no longer than a URL is good.
-            kept_s = self._jobs.settings.url_ttl_s
-            body = cast(bytes | None, self._jobs.redis.getex(job.result, ex=kept_s))
-            if body is not None:
-                return completed_frame(update, body)
-        return update.model_copy(update={"data": self._url_of(job)}).model_dump_json()
+    def _tell_completed(self, update: Update, result: str) -> None:
+        body = cast(bytes | None, self._jobs.redis.get(result)) if is_inline(result) else None
+        if body is None:
+            self._send(update.model_copy(update={"data": self._url_of(update.id, result)}).model_dump_json())
+            return
+        self._send(completed_frame(update, body))
+        # Told once, it is seldom asked for again: from now on the broker keeps it no longer than a URL is good.
+        with contextlib.suppress(RedisError):  # it is told, and it does expire
+            self._jobs.redis.expire(result, self._jobs.settings.url_ttl_s)
