@@ -1,6 +1,6 @@
 """Telling clients: one expiring, replayable stream of updates per session (or per job without a session).
 
-Appending is the job script's; this owns sessions, reading, and nothing else.
+Appending is the job script's; this owns reading, and nothing else.
 """
 
 from __future__ import annotations
@@ -9,28 +9,9 @@ from typing import Any, cast
 
 from redis import Redis
 
-from ndif_models.keys import new_id
 from ndif_models.wire import Status, Update
 
 FROM_START = "0"
-
-
-def open_session(redis: Redis, owner: str, ttl_s: int) -> str:
-    """Make a session for the owner of a key; returns its unguessable id."""
-    session = new_id("s-")
-    redis.set(f"ndif:session:{session}", owner, ex=ttl_s)
-    return session
-
-
-def close_session(redis: Redis, session: str) -> None:
-    """Forget a session; its stream stays until it expires."""
-    redis.delete(f"ndif:session:{session}")
-
-
-def session_owner(redis: Redis, session: str) -> str | None:
-    """Who opened a session, or None when it is not open."""
-    owner = cast(bytes | None, redis.get(f"ndif:session:{session}"))
-    return None if owner is None else owner.decode()
 
 
 def read(redis: Redis, stream: str, after: str, block_ms: int | None, count: int = 500) -> list[tuple[str, Update]]:

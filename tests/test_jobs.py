@@ -306,10 +306,3 @@ def test_a_reader_resumes_behind_what_it_has_read(jobs: Jobs) -> None:
     jobs.complete(job, b"v", {})
     assert [update.status for _, update in updates.read(jobs.redis, "s", rows[-1][0], 10)] == [Status.COMPLETED]
     assert updates.read(jobs.redis, "nobody's", updates.FROM_START, 10) == []
-
-
-def test_a_session_is_its_owners_until_it_is_closed(broker: Redis) -> None:
-    session = updates.open_session(broker, "me", 60)
-    assert updates.session_owner(broker, session) == "me"
-    updates.close_session(broker, session)
-    assert updates.session_owner(broker, session) is None

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -118,6 +119,8 @@ class ReplicaStep(bootsteps.StartStopStep):
         fleet.clear_failure(self.redis, key.queue)
         self.record.update(self.zygote.facts, state=fleet.State.HOT, description="Serving.", threads=self.threads)
         self._tell()
+        gc.collect()
+        gc.freeze()  # what a replica is made of stays, and need not be walked while a client waits
         threading.Thread(target=self._mourn, name="zygote-watch", daemon=True).start()
 
     def stop(self, worker: Any) -> None:

@@ -16,7 +16,7 @@ from ndif_models.wire import PICKLE_MAGIC, ZSTD_MAGIC, Envelope, Status, Update,
 from ndif_tasks import updates
 from ndif_tasks.jobs import Job, Submission, is_inline, position_text
 from ndif_tasks.store import payload_object, result_object
-from ndif_web.auth import check_signature, identify, sign
+from ndif_web.auth import check_signature, identify, owns_session, sign
 from ndif_web.deployed import serving_key
 from ndif_web.farm import farm
 
@@ -71,8 +71,8 @@ def _parts() -> tuple[Envelope, FileStorage]:
 
 
 def _check_session(session: str, owner: str) -> None:
-    if session and updates.session_owner(farm().redis, session) != owner:
-        raise Forbidden("The request names a session that is not open for this key; subscribe again.")
+    if session and not owns_session(session, owner, farm().settings):
+        raise Forbidden("The request names a session that was not opened with this key; subscribe again.")
 
 
 def _check_adapter(peft: str | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import threading
 from collections import deque
 from socket import SO_KEEPALIVE, SOL_SOCKET
@@ -12,18 +11,14 @@ from typing import Any
 
 from flask import Flask, request
 from flask_sock import Sock
-from redis.exceptions import RedisError
 from simple_websocket import ConnectionClosed
 
 from ndif_models.errors import NdifError
-from ndif_tasks import updates
-from ndif_web.auth import identify
+from ndif_web.auth import identify, new_session
 from ndif_web.farm import farm
 from ndif_web.routes.jobs import result_url
 
 from .relay import Relay
-
-log = logging.getLogger(__name__)
 
 
 def register(app: Flask) -> None:
@@ -61,18 +56,8 @@ def subscribe(socket: Any) -> None:
     try:
         owner = identify(request, farm().settings).owner
     except NdifError:
-        owner = ""  # no key owns this session, so every request naming it is refused with a sentence
-    settings, redis = farm().settings, farm().patient_redis
-    try:
-        session = updates.open_session(redis, owner or "nobody", settings.result_ttl_s)
-    except RedisError:
-        log.error("a session could not be opened: the broker is away")
-        return
-    try:
+        owner = ""  # nobody: every request naming this session is refused with a sentence
+    session = new_session(owner, farm().settings)
+    with contextlib.suppress(ConnectionClosed):
         socket.send(json.dumps({"session_id": session}))
         Relay(farm().patient_jobs, session, socket.send, result_url, lambda: not socket.connected).run()
-    except ConnectionClosed:
-        return
-    finally:
-        with contextlib.suppress(RedisError):  # it expires by itself
-            updates.close_session(redis, session)

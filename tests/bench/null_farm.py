@@ -89,7 +89,7 @@ class _Server:
 
     def _subscribe(self, sock: socket.socket, file: BinaryIO, headers: dict[str, str]) -> None:
         # As long as the farm's own ids, so that a recorded body fits a real session by replacing one with the other.
-        session = "s-" + secrets.token_hex(16)
+        session = "s-" + secrets.token_hex(32)
         self.sessions[session] = sock
         accept = base64.b64encode(hashlib.sha1(headers["sec-websocket-key"].encode() + _GUID).digest())
         upgrade = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
