@@ -7,6 +7,8 @@ local ALLOWED = {
 }
 local TERMINAL = {COMPLETED = true, ERROR = true}
 local LEASES = 'ndif:leases'
+-- A result up to so many bytes is told together with its COMPLETED to the session that waits for it.
+local MAX_TOLD_BODY = 65536
 
 local function clock()
   local t = redis.call('TIME')
@@ -16,17 +18,21 @@ end
 local function job_key(id) return 'ndif:job:' .. id end
 local function waiting_key(queue) return 'ndif:waiting:' .. queue end
 
-local function append(id, stream, ttl, status, description, meta, data)
+local function append(id, stream, ttl, status, description, meta, data, body)
   local text = '{"id":' .. cjson.encode(id) .. ',"status":"' .. status .. '","description":'
     .. cjson.encode(description) .. ',"data":' .. (data and cjson.encode(data) or 'null') .. ',"meta":' .. meta .. '}'
   local key = 'ndif:updates:' .. stream
-  redis.call('XADD', key, 'MAXLEN', '~', 50000, '*', 'u', text)
+  if body and stream ~= id and #body <= MAX_TOLD_BODY then
+    redis.call('XADD', key, 'MAXLEN', '~', 50000, '*', 'u', text, 'body', body)
+  else
+    redis.call('XADD', key, 'MAXLEN', '~', 50000, '*', 'u', text)
+  end
   redis.call('EXPIRE', key, ttl)
 end
 
-local function set_status(id, job, status, description, meta, data)
+local function set_status(id, job, status, description, meta, data, body)
   redis.call('HSET', job_key(id), 'status', status, 'description', description, 'meta', meta)
-  append(id, job.stream, job.ttl, status, description, meta, data)
+  append(id, job.stream, job.ttl, status, description, meta, data, body)
 end
 
 local function read(id)
@@ -35,13 +41,13 @@ local function read(id)
   return {status = v[1], attempt = v[2], stream = v[3], ttl = v[4], queue = v[5], sequence = v[6], cancel = v[7]}
 end
 
-local function finish(id, job, status, description, meta, result)
+local function finish(id, job, status, description, meta, result, body)
   redis.call('HSET', job_key(id), 'finished_at', tostring(clock()))
   redis.call('HDEL', job_key(id), 'payload', 'put_urls')
   redis.call('ZREM', LEASES, id)
   redis.call('ZREM', waiting_key(job.queue), id)
   if result then redis.call('HSET', job_key(id), 'result', result) end
-  set_status(id, job, status, description, meta, result)
+  set_status(id, job, status, description, meta, result, body)
   redis.call('EXPIRE', job_key(id), job.ttl)
 end
 
@@ -94,13 +100,13 @@ elseif op == 'move' then
   if not job or (attempt ~= '' and attempt ~= job.attempt) then return 0 end
   if job.status == status and attempt ~= '' then return 1 end
   if not (ALLOWED[job.status] and ALLOWED[job.status][status]) then return 0 end
-  local result = ARGV[8]
+  local result, body = ARGV[8], nil
   if ARGV[7] == 'body' then
-    result = 'ndif:result:' .. id .. ':' .. job.attempt
-    redis.call('SET', result, ARGV[8], 'EX', job.ttl)
+    result, body = 'ndif:result:' .. id .. ':' .. job.attempt, ARGV[8]
+    redis.call('SET', result, body, 'EX', job.ttl)
   end
   if TERMINAL[status] then
-    finish(id, job, status, description, meta, result)
+    finish(id, job, status, description, meta, result, body)
   else
     if status == 'RUNNING' then redis.call('HSET', job_key(id), 'started_at', tostring(clock())) end
     set_status(id, job, status, description, meta)

@@ -65,8 +65,12 @@ def get(jobs: Jobs, id: str = "j") -> Job:
     return job
 
 
+def entries(jobs: Jobs, stream: str = "s") -> list[updates.Entry]:
+    return updates.read(jobs.redis, stream, updates.FROM_START, None)
+
+
 def told(jobs: Jobs, stream: str = "s") -> list[str]:
-    return [update.status for _, update in updates.read(jobs.redis, stream, updates.FROM_START, None)]
+    return [entry.update.status for entry in entries(jobs, stream)]
 
 
 def test_a_job_walks_from_queued_to_completed_and_each_step_is_told(jobs: Jobs) -> None:
@@ -77,7 +81,7 @@ def test_a_job_walks_from_queued_to_completed_and_each_step_is_told(jobs: Jobs) 
     done = get(jobs)
     assert (done.status, done.meta, done.finished, done.log_lines) == (Status.COMPLETED, {"runtime": 1.0}, True, 2)
     assert is_inline(done.result) and jobs.redis.get(done.result) == b"values"
-    assert updates.read(jobs.redis, "s", updates.FROM_START, None)[-1][1].data == done.result
+    assert (entries(jobs)[-1].update.data, entries(jobs)[-1].body) == (done.result, b"values")
 
 
 def test_a_claim_carries_what_was_submitted(jobs: Jobs) -> None:
@@ -287,7 +291,7 @@ def test_any_text_survives_the_script(jobs: Jobs, text: str) -> None:
     jobs.fail(job, text, {"k": text})
     assert updates.log_lines(jobs.redis, "s", "j") == [text]
     assert (get(jobs).description, get(jobs).meta) == (text, {"k": text})
-    assert updates.read(jobs.redis, "s", updates.FROM_START, None)[-1][1].meta == {"k": text}
+    assert entries(jobs)[-1].update.meta == {"k": text}
 
 
 def test_what_is_over_expires_and_holds_no_payload(jobs: Jobs, broker: Redis) -> None:
@@ -302,7 +306,24 @@ def test_what_is_over_expires_and_holds_no_payload(jobs: Jobs, broker: Redis) ->
 
 def test_a_reader_resumes_behind_what_it_has_read(jobs: Jobs) -> None:
     job = running(jobs)
-    rows = updates.read(jobs.redis, "s", updates.FROM_START, None)
+    read = entries(jobs)
     jobs.complete(job, b"v", {})
-    assert [update.status for _, update in updates.read(jobs.redis, "s", rows[-1][0], 10)] == [Status.COMPLETED]
+    assert [entry.update.status for entry in updates.read(jobs.redis, "s", read[-1].row, 10)] == [Status.COMPLETED]
     assert updates.read(jobs.redis, "nobody's", updates.FROM_START, 10) == []
+
+
+def test_what_was_told_is_not_told_again_and_its_result_is_kept_for_less_long(jobs: Jobs) -> None:
+    jobs.complete(running(jobs), b"v", {})
+    completed = entries(jobs)[-1]
+    updates.told(jobs.redis, "s", completed, 60)
+    assert told(jobs) == ["QUEUED", "DISPATCHED", "RUNNING"]
+    assert jobs.redis.get(get(jobs).result) == b"v" and 0 < jobs.redis.ttl(get(jobs).result) <= 60  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("stream", "size"), [("s", 65537), ("j", 1)], ids=["large", "nobody waits"])
+def test_a_result_is_told_along_only_to_who_waits_and_when_small(jobs: Jobs, stream: str, size: int) -> None:
+    submit(jobs, stream=stream)
+    job = claim(jobs)
+    jobs.running(job)
+    jobs.complete(job, bytes(size), {})
+    assert entries(jobs, stream)[-1].body == b""

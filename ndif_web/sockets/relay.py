@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 from ndif_models.wire import Status, Update, completed_frame
 from ndif_tasks import updates
 from ndif_tasks.jobs import Jobs, is_inline, position_text
+from ndif_tasks.updates import Entry
 
 log = logging.getLogger(__name__)
 
@@ -52,21 +53,24 @@ class Relay:
                 time.sleep(BROKER_PAUSE_S)
 
     def _step(self) -> None:
-        rows = updates.read(self._jobs.redis, self._session, self._after, POSITION_MS)
-        for row, update in rows:
-            self._tell(update)
-            self._after = row
-        if not rows:
+        entries = updates.read(self._jobs.redis, self._session, self._after, POSITION_MS)
+        for entry in entries:
+            self._tell(entry)
+            self._after = entry.row
+        if not entries:
             self._tell_position()
 
-    def _tell(self, update: Update) -> None:
+    def _tell(self, entry: Entry) -> None:
+        update = entry.update
         if update.status != Status.LOG:
             self._waiting = update.id if update.status == Status.QUEUED else None
             self._said = update.description
-        if update.status == Status.COMPLETED:
-            self._tell_completed(update, update.data or "")
-        else:
+        if update.status != Status.COMPLETED:
             self._send(update.model_dump_json())
+            return
+        self._send(self._completed(entry))
+        with contextlib.suppress(RedisError):  # it is told, and expires by itself
+            updates.told(self._jobs.redis, self._session, entry, self._jobs.settings.url_ttl_s)
 
     def _tell_position(self) -> None:
         # Looked up only here: most jobs wait for less than a second, and nothing may delay them.
@@ -79,12 +83,11 @@ class Relay:
             self._send(Update(id=job.id, status=Status.QUEUED, description=text).model_dump_json())
             self._said = text
 
-    def _tell_completed(self, update: Update, result: str) -> None:
-        body = cast(bytes | None, self._jobs.redis.get(result)) if is_inline(result) else None
-        if body is None:
-            self._send(update.model_copy(update={"data": self._url_of(update.id, result)}).model_dump_json())
-            return
-        self._send(completed_frame(update, body))
-        # Told once, it is seldom asked for again: from now on the broker keeps it no longer than a URL is good.
-        with contextlib.suppress(RedisError):  # it is told, and it does expire
-            self._jobs.redis.expire(result, self._jobs.settings.url_ttl_s)
+    def _completed(self, entry: Entry) -> str | bytes:
+        update, where = entry.update, entry.update.data or ""
+        body: bytes | None = entry.body
+        if not body and is_inline(where):
+            body = cast(bytes | None, self._jobs.redis.get(where))
+        if body:
+            return completed_frame(update, body)
+        return update.model_copy(update={"data": self._url_of(update.id, where)}).model_dump_json()
