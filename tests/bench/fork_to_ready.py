@@ -54,6 +54,7 @@ def _round(zygote: ZygoteProcess) -> tuple[float, float]:
     answer = protocol.receive_answer(runner.sock, 0)
     answered_s = time.perf_counter() - began
     assert answer is not None and answer.type == "error", answer
+    zygote.kill(runner)
     runner.wait(5)
     runner.close()
     return ready_s, answered_s
