@@ -12,6 +12,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm import DeclarativeBase, Session
 
 _BUSY_TIMEOUT_MS = 10_000
+_CONNECT_TIMEOUT_S = 10
 _READ_ONLY = "ndif_read_only"
 
 
@@ -22,7 +23,9 @@ class Base(DeclarativeBase):
 @functools.cache
 def engine(url: str) -> Engine:
     """The process's one engine for a URL; it checks connections before use, so a restarted server is survived."""
-    made = sqlalchemy.create_engine(url, pool_pre_ping=True)
+    # A server that is gone without a word would keep its callers for minutes.
+    timeout = {"connect_timeout": _CONNECT_TIMEOUT_S} if url.startswith("postgresql") else {}
+    made = sqlalchemy.create_engine(url, pool_pre_ping=True, connect_args=timeout)
     if made.dialect.name == "sqlite":
         event.listen(made, "connect", _prepare_sqlite)
         event.listen(made, "begin", _begin_sqlite)

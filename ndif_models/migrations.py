@@ -17,6 +17,21 @@ def upgrade_own(url: str) -> None:
         upgrade(url)
 
 
+def is_current(url: str) -> bool:
+    """Whether a database has the tables of this farm, or is one that the farm brings up to date itself.
+
+    Raises:
+        SQLAlchemyError: it does not answer.
+        ImportError: its driver is missing.
+    """
+    from alembic.runtime.migration import MigrationContext
+
+    from . import db
+
+    with db.engine(url).connect() as connection:
+        return url.startswith(_SQLITE_FILE) or MigrationContext.configure(connection).get_current_revision() == head()
+
+
 def upgrade(url: str, revision: str = "head") -> None:
     """Bring the schema to ``revision``."""
     from alembic import command

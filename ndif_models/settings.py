@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from dotenv import dotenv_values
 
 from .errors import SettingError
 
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 #: What NDIF_API_HOST may be to listen on every address.
 WILDCARDS = ("", "0.0.0.0", "::")
@@ -26,8 +29,16 @@ ENV_FILE_VARIABLE = "NDIF_ENV_FILE"
 COMPLETE_VARIABLE = "NDIF_SETTINGS_COMPLETE"
 
 
-def _setting(default: Any, help: str, *, unit: str = "", env: str = "", secret: bool = False, least: float = 0) -> Any:
-    return field(default=default, metadata={"help": help, "unit": unit, "env": env, "secret": secret, "least": least})
+#: What a URL may begin with, and one such.
+_HTTP = (("http", "https"), "http://10.0.0.1:9000")
+_REDIS = (("redis", "rediss"), "redis://10.0.0.1:6379/0")
+_DATABASE = (("sqlite", "postgresql"), "postgresql://user:password@10.0.0.1/ndif")
+
+
+def _setting(default: Any, help: str, *, unit: str = "", env: str = "", **more: Any) -> Any:
+    """One setting; ``more``: whether it is ``secret``, the ``least`` of a number, what kind of ``url`` it is."""
+    more = {"secret": False, "least": 0, "url": None} | more
+    return field(default=default, metadata={"help": help, "unit": unit, "env": env, **more})
 
 
 @dataclass(frozen=True)
@@ -42,19 +53,23 @@ class Settings:
     session: str = _setting("default", "The session's name: its folder under NDIF_SESSION_ROOT.")
     api_host: str = _setting("127.0.0.1", "The address the web tier listens on.")
     api_port: int = _setting(5001, "The port the web tier listens on; 0 takes a free one.")
-    api_url: str = _setting("", "The farm's URL as clients see it; from NDIF_API_HOST and NDIF_API_PORT unless set.")
+    api_url: str = _setting(
+        "", "The farm's URL as clients see it; from NDIF_API_HOST and NDIF_API_PORT unless set.", url=_HTTP
+    )
     api_workers: int = _setting(1, "How many web processes share the port.", least=1)
-    broker_url: str = _setting("", "A Redis or Valkey to use instead of starting one.", secret=True)
+    broker_url: str = _setting("", "A Redis or Valkey to use instead of starting one.", secret=True, url=_REDIS)
     broker_port: int = _setting(6379, "The port of the Valkey that `ndif start` runs; 0 takes a free one.")
-    object_store_url: str = _setting("", "An S3 endpoint to use instead of starting one.")
+    object_store_url: str = _setting("", "An S3 endpoint to use instead of starting one.", url=_HTTP)
     object_store_port: int = _setting(27018, "The port of the S3 store that `ndif start` runs; 0 takes a free one.")
     object_store_bucket: str = _setting("ndif-results", "The bucket for payloads and results.")
     object_store_access_key: str = _setting("", "S3 access key; made for the session unless set.", secret=True)
     object_store_secret_key: str = _setting("", "S3 secret key; made for the session unless set.", secret=True)
     object_store_region: str = _setting("us-east-1", "S3 region.")
     object_store_verify: bool = _setting(True, "Verify the S3 endpoint's TLS certificate.")
-    object_store_public_url: str = _setting("", "The S3 endpoint as clients see it, where it differs.")
-    database_url: str = _setting("", "SQLAlchemy URL; a SQLite file in the session unless set.", secret=True)
+    object_store_public_url: str = _setting("", "The S3 endpoint as clients see it, where it differs.", url=_HTTP)
+    database_url: str = _setting(
+        "", "SQLAlchemy URL; a SQLite file in the session unless set.", secret=True, url=_DATABASE
+    )
     signing_key: str = _setting("", "Signs result URLs; made for the session unless set.", secret=True)
     default_execution_timeout_seconds: float = _setting(3600.0, "How long one job may run.", unit="s", least=1)
     load_timeout_s: float = _setting(1800.0, "How long a model may take to load.", unit="s", least=1)
@@ -93,8 +108,9 @@ class Settings:
 
     @property
     def db_url(self) -> str:
-        """The database in use."""
-        return self.database_url or f"sqlite:///{self.session_dir / 'ndif.db'}"
+        """The database in use; without a driver named, PostgreSQL's is the one that comes with the farm."""
+        url = self.database_url.replace("postgresql://", "postgresql+psycopg2://", 1)
+        return url or f"sqlite:///{self.session_dir / 'ndif.db'}"
 
     def environment(self) -> dict[str, str]:
         """These settings as variables, for a child process."""
@@ -174,7 +190,7 @@ def _resolve(sources: list[Mapping[str, str | None]]) -> Settings:
         for source in sources:
             text = source.get(name)
             if text is not None and text != "":
-                values[f.name] = _checked(name, f.metadata["least"], _parse(name, f.default, text))
+                values[f.name] = _checked(name, f.metadata, _parse(name, f.default, text))
                 break
     return _expanded(Settings(**values))
 
@@ -198,15 +214,29 @@ def _parse(name: str, default: Any, text: str) -> Any:
         raise SettingError(f"{name} must be {kind}, and is {text!r}.") from None
 
 
-def _checked(name: str, least: float, value: Any) -> Any:
+def _checked(name: str, facts: Mapping[str, Any], value: Any) -> Any:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if number and not (value >= least and value < float("inf")):
-        raise SettingError(f"{name} must be at least {least:g}, and is {value:g}.")
+    if number and not (value >= facts["least"] and value < float("inf")):
+        raise SettingError(f"{name} must be at least {facts['least']:g}, and is {value:g}.")
+    if facts["url"] and not _is_url(value, facts["url"][0]):
+        raise SettingError(f"{name} must be a URL such as {facts['url'][1]}.")
+    if name == "NDIF_OBJECT_STORE_BUCKET" and not _BUCKET.fullmatch(value):
+        raise SettingError(f"{name} must be 3 to 63 small letters, digits, dots and hyphens, and is {value!r}.")
     if name.endswith("_PORT") and value > 65_535:
         raise SettingError(f"{name} must be a port, 0 to 65535, and is {value}.")
     if name == "NDIF_LOG_LEVEL" and value.lower() not in LOG_LEVELS:
         raise SettingError(f"NDIF_LOG_LEVEL must be one of {', '.join(LOG_LEVELS)}, and is {value!r}.")
     return value
+
+
+def _is_url(text: str, schemes: tuple[str, ...]) -> bool:
+    try:
+        parts = urlsplit(text)
+        good = parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+    scheme = parts.scheme.partition("+")[0]
+    return good and scheme in schemes and (bool(parts.hostname) or scheme == "sqlite")
 
 
 def _text(value: Any) -> str:

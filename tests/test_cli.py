@@ -312,4 +312,4 @@ def test_the_doctor_fails_when_a_named_broker_does_not_answer() -> None:
     result = ndif("--set", f"NDIF_BROKER_URL=redis://127.0.0.1:{port}", "--set", "NDIF_API_PORT=0", "doctor", "--json")
     checks = {check["name"]: check for check in json.loads(result.output)}
     assert result.exit_code == 1
-    assert checks["broker answers"]["verdict"] == "fail"
+    assert checks["NDIF_BROKER_URL"]["verdict"] == "fail"

@@ -120,3 +120,30 @@ def test_the_readme_documents_every_setting() -> None:
 def test_an_impossible_value_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(SettingError, match=name):
         load(environ={name: value}, running_session=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NDIF_API_URL", "http://[::1"),
+        ("NDIF_BROKER_URL", "nonsense"),
+        ("NDIF_BROKER_URL", "redis://"),
+        ("NDIF_OBJECT_STORE_URL", "10.0.0.1:9000"),
+        ("NDIF_OBJECT_STORE_PUBLIC_URL", "http://10.0.0.1:port"),
+        ("NDIF_DATABASE_URL", "mysql://me:hunter2@10.0.0.1/ndif"),
+    ],
+)
+def test_what_is_no_url_is_refused_and_not_repeated(name: str, value: str) -> None:
+    with pytest.raises(SettingError, match=f"{name} must be a URL such as") as refused:
+        from_environment(**{name: value})
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_bucket_has_a_name_that_s3_takes() -> None:
+    with pytest.raises(SettingError, match="NDIF_OBJECT_STORE_BUCKET"):
+        from_environment(NDIF_OBJECT_STORE_BUCKET="My Bucket")
+
+
+def test_postgresql_is_reached_through_the_driver_that_comes_with_the_farm() -> None:
+    assert from_environment(NDIF_DATABASE_URL="postgresql://h/n").db_url == "postgresql+psycopg2://h/n"
+    assert from_environment(NDIF_DATABASE_URL="postgresql+psycopg://h/n").db_url == "postgresql+psycopg://h/n"

@@ -320,6 +320,25 @@ def test_a_taken_port_is_named_before_anything_starts(bare: Machine) -> None:
     assert not (bare.session_dir / "logs").exists()
 
 
+@pytest.mark.parametrize(
+    ("variable", "url"),
+    [
+        ("NDIF_BROKER_URL", "redis://127.0.0.1:{port}/0"),
+        ("NDIF_OBJECT_STORE_URL", "http://127.0.0.1:{port}"),
+        ("NDIF_DATABASE_URL", "postgresql://me:secret@127.0.0.1:{port}/ndif"),
+    ],
+)
+def test_what_runs_elsewhere_and_does_not_answer_is_named_before_anything_starts(
+    bare: Machine, variable: str, url: str
+) -> None:
+    keys = {"NDIF_OBJECT_STORE_ACCESS_KEY": "a", "NDIF_OBJECT_STORE_SECRET_KEY": "secret"}
+    result = bare.ndif("start", **{variable: url.format(port=ports.free(1)[0])}, **keys)
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"Error: What {variable} names cannot be used: ")
+    assert result.stderr.count("\n") == 1 and "secret" not in result.stderr
+    assert not (bare.session_dir / "logs").exists()
+
+
 def test_a_service_that_cannot_start_says_why_and_leaves_nothing(bare: Machine) -> None:
     in_the_way = bare.session_dir / "broker" / "appendonlydir"
     in_the_way.parent.mkdir(parents=True)

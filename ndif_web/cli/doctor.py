@@ -185,42 +185,18 @@ def _services(settings: Settings) -> Iterator[Check]:
 
 def _remote_services(settings: Settings) -> Iterator[Check]:
     """The stores the settings name, wherever they run."""
-    if settings.broker_url:
-        yield from _broker(settings)
-    if settings.object_store_url:
-        yield _reached("store answers", probes.head_bucket(settings), f"Bucket {settings.object_store_bucket}")
-    if settings.database_url:
-        yield _database(settings)
+    for variable, reason in probes.unreached(settings):
+        yield _reached(variable, reason)
+    policy = probes.eviction_policy(settings) if settings.broker_url else None
+    if policy not in ("noeviction", None):
+        yield Check(Verdict.FAIL, "broker policy", f"maxmemory-policy is {policy}, and must be noeviction.")
 
 
-def _broker(settings: Settings) -> Iterator[Check]:
-    reason = probes.ping_broker(settings)
-    yield _reached("broker answers", reason, "The broker")
+def _reached(what: str, reason: str | None) -> Check:
     if reason is None:
-        policy = probes.eviction_policy(settings)
-        if policy not in ("noeviction", None):
-            yield Check(Verdict.FAIL, "broker policy", f"maxmemory-policy is {policy}, and must be noeviction.")
-
-
-def _database(settings: Settings) -> Check:
-    from sqlalchemy import text
-    from sqlalchemy.exc import SQLAlchemyError
-
-    from ndif_models import db
-
-    try:
-        with db.engine(settings.db_url).connect() as connection:
-            connection.execute(text("SELECT 1"))
-    except (SQLAlchemyError, ImportError) as error:
-        return _reached("database", str(error).splitlines()[0], "The database")
-    return _reached("database", None, "The database")
-
-
-def _reached(name: str, reason: str | None, what: str) -> Check:
-    if reason is None:
-        return Check(Verdict.OK, name, f"{what} answers.")
-    return Check(Verdict.FAIL, name, f"{what} does not answer: {reason}")
+        return Check(Verdict.OK, what, "It answers.")
+    return Check(Verdict.FAIL, what, f"It cannot be used: {reason.rstrip('.')}.")
 
 
 def _answer(name: str, status: int | None, url: str) -> Check:
-    return _reached(name, None if status == 200 else f"status {status or 'none'}", url)
+    return _reached(name, None if status == 200 else f"status {status or 'none'} from {url}")

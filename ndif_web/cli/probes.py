@@ -6,6 +6,7 @@ import contextlib
 import functools
 import http.client
 import socket
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -48,6 +49,29 @@ def eviction_policy(settings: Settings) -> str | None:
         return None
 
 
+def unreached(settings: Settings) -> Iterator[tuple[str, str | None]]:
+    """Ask every store the settings name, wherever it runs: its variable, and None when it answers, else why not."""
+    if settings.broker_url:
+        yield "NDIF_BROKER_URL", ping_broker(settings)
+    if settings.object_store_url:
+        yield "NDIF_OBJECT_STORE_URL", head_bucket(settings)
+    if settings.database_url:
+        yield "NDIF_DATABASE_URL", ping_database(settings)
+
+
+def ping_database(settings: Settings) -> str | None:
+    """None when the database answers and its tables are what this farm expects, else why not."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from ndif_models import migrations
+
+    try:
+        current = migrations.is_current(settings.db_url)
+    except (SQLAlchemyError, ImportError) as error:
+        return str(error).splitlines()[0]
+    return None if current else "its tables are not up to date; run `ndif db upgrade`"
+
+
 def object_store(plan: Plan) -> bool:
     """Whether the store takes an object; its bucket is made once it listens. Its volumes come up last."""
     settings, client = plan.settings, _s3(plan.settings)
@@ -64,17 +88,21 @@ def object_store(plan: Plan) -> bool:
 
 def head_bucket(settings: Settings, client: Any = None, *, make: bool = False) -> str | None:
     """None when the bucket answers (``make``: made if missing), else why not."""
-    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
     client = client or _s3(settings)
     try:
         client.head_bucket(Bucket=settings.object_store_bucket)
     except ClientError as error:
-        if not make or error.response.get("Error", {}).get("Code") not in ("404", "NoSuchBucket"):
+        if error.response.get("Error", {}).get("Code") not in ("404", "NoSuchBucket"):
             return str(error)
+        if not make:
+            return f"it has no bucket {settings.object_store_bucket}; make it, or set NDIF_OBJECT_STORE_BUCKET"
         with contextlib.suppress(BotoCoreError, ClientError):
             client.create_bucket(Bucket=settings.object_store_bucket)
         return head_bucket(settings, client)
+    except NoCredentialsError:
+        return "its keys are not known; set NDIF_OBJECT_STORE_ACCESS_KEY and NDIF_OBJECT_STORE_SECRET_KEY"
     except BotoCoreError as error:
         return str(error)
     return None

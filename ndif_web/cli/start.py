@@ -21,7 +21,7 @@ from ndif_models.errors import Conflict, NdifError, SettingError
 from ndif_models.settings import Settings
 from ndif_tasks.process import signal_recorded
 
-from . import channel, plan
+from . import channel, plan, probes
 from .context import Invocation, pass_invocation
 from .lifeline import held
 from .logs import follow
@@ -55,6 +55,7 @@ def start(invocation: Invocation, service: str | None, detach: bool, verbose: bo
     names = (service,) if service else plan.local_names(settings)
     with _session_lock(settings.session_dir):
         _await_leftovers(settings.session_dir)
+        _check_elsewhere(settings)
         made = plan.make(settings, names)
         if detach:
             _detached(made)
@@ -89,6 +90,17 @@ def stop(invocation: Invocation, service: str | None, force: bool) -> None:
         with contextlib.suppress(OSError):
             (settings.session_dir / session.FILE).unlink()
     click.echo("The farm is stopped.")
+
+
+def _check_elsewhere(settings: Settings) -> None:
+    """Ask what runs elsewhere whether it answers, before anything here waits for it.
+
+    Raises:
+        SettingError: it does not.
+    """
+    for variable, reason in probes.unreached(settings):
+        if reason is not None:
+            raise SettingError(f"What {variable} names cannot be used: {reason.rstrip('.')}.")
 
 
 def _start_in_running_session(settings: Settings, service: str | None) -> None:
