@@ -6,13 +6,14 @@ The face of :mod:`ndif_models.hf_cache` (the layout) and :mod:`ndif_models.hub_c
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import tempfile
 from pathlib import Path
 
 from . import weights
-from .errors import BadRequest, Conflict, NotFound
+from .errors import BadRequest, Conflict, NotFound, SettingError
 from .hf_cache import Held, find, folder, point, repo_folder, repos, snapshots
 from .hub_client import download
 from .keys import DEFAULT_REVISION, is_repo_id
@@ -70,8 +71,19 @@ def import_folder(path: Path, repo_id: str, hf_home: Path) -> Held:
 
     Raises:
         BadRequest: the folder is not a whole model or adapter, or the name is not ORG/NAME.
+        Conflict: a model is held here under the same name in other letters.
+        SettingError: HF_HOME cannot be written.
     """
     names = _importable(path, repo_id)
+    _check_case(hf_home, repo_id)
+    try:
+        return _imported(path, names, repo_id, hf_home)
+    except OSError as error:
+        place = error.filename or hf_home
+        raise SettingError(f"{path} cannot be imported under HF_HOME={hf_home}: {place}: {error.strerror}.") from None
+
+
+def _imported(path: Path, names: list[str], repo_id: str, hf_home: Path) -> Held:
     target = repo_folder(hf_home, repo_id)
     (hf_home / "hub").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".importing-", dir=hf_home / "hub") as scratch:
@@ -90,12 +102,17 @@ def _importable(path: Path, repo_id: str) -> list[str]:
         raise BadRequest(f"{repo_id!r} is not a name such as ORG/NAME.")
     if not path.is_dir():
         raise BadRequest(f"{path} is not a folder.")
-    if not (path / weights.MODEL_CONFIG).is_file() and not (path / weights.ADAPTER_CONFIG).is_file():
+    configs = [name for name in (weights.MODEL_CONFIG, weights.ADAPTER_CONFIG) if (path / name).is_file()]
+    if not configs:
         raise BadRequest(f"{path} holds neither {weights.MODEL_CONFIG} nor {weights.ADAPTER_CONFIG}.")
+    for name in configs:
+        if not _is_json_object(path / name):
+            raise BadRequest(f"{path / name} is no JSON object.")
     checkpoint = weights.read_by_loader(path)
     if checkpoint is None:
         raise BadRequest(f"{path} has not all of its weights: no safetensors or pytorch_model.bin, or only some parts.")
     everything = [found.relative_to(path).as_posix() for found in path.rglob("*") if found.is_file()]
+    everything = [name for name in everything if name.isprintable()]
     names = sorted({*weights.wanted(everything), *checkpoint[1]})
     root = path.resolve()
     for name in names:
@@ -103,6 +120,20 @@ def _importable(path: Path, repo_id: str) -> list[str]:
             raise BadRequest(f"{path / name} is a link to a file outside the folder.")
     _check_weights(path, [name for name in checkpoint[1] if name.endswith(".safetensors")])
     return names
+
+
+def _is_json_object(path: Path) -> bool:
+    try:
+        return isinstance(json.loads(path.read_bytes()), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _check_case(hf_home: Path, repo_id: str) -> None:
+    # The Hub knows no two such names, and a client that writes one means the other as well.
+    for other in repos(hf_home):
+        if other.lower() == repo_id.lower() and other != repo_id:
+            raise Conflict(f"{other} is held here already, and names may not differ only in capitals.")
 
 
 def _check_weights(path: Path, names: list[str]) -> None:

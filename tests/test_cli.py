@@ -29,6 +29,7 @@ class FakeFarm(ThreadingHTTPServer):
         self.states = [("PENDING", "Waiting.", 0), ("LOADING", "1 of 2 MB.", 0), ("HOT", "Ready.", 1)]
         self.deployed = True
         self.replica = "r1"
+        self.health = {"application_state": "RUNNING"}
         self.asked: list[tuple[str, str, dict[str, Any]]] = []
         self.key: str | None = None
 
@@ -49,7 +50,7 @@ class Handler(BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         if path == "/status":
             entry = {"repo_id": QUEUE, "revision": "main", "replica_id": self.server.replica}
-            entry |= {"deployment_level": "HOT", "application_state": "RUNNING", "size_bytes": 2048}
+            entry |= {"deployment_level": "HOT", "size_bytes": 2048, **self.server.health}
             self._answer(200, {"deployments": {"one": entry} if self.server.deployed else {}, "cluster": {}})
         elif path == "/env":
             self._answer(200, {"python_version": "3.0.0", "packages": {"click": "0.1"}})
@@ -217,8 +218,15 @@ def test_evicting_what_is_not_deployed_says_what_is(fake: FakeFarm) -> None:
 
 def test_status_prints_a_row_for_each_replica(fake: FakeFarm) -> None:
     result = ndif("--set", f"NDIF_API_URL={fake.url}", "status")
-    assert result.output.splitlines()[1].split() == [QUEUE, "main", "r1", "HOT", "RUNNING", "-", "2.0", "KiB"]
+    row = result.output.splitlines()[1].split()
+    assert row == [QUEUE, "main", "-", "r1", "HOT", "RUNNING", "-", "2.0", "KiB", "-"]
     assert "deployments" in json.loads(ndif("--set", f"NDIF_API_URL={fake.url}", "status", "--json").output)
+
+
+def test_status_says_why_a_model_is_not_served(fake: FakeFarm) -> None:
+    fake.health = {"application_state": "UNHEALTHY", "queue": QUEUE, "description": "It does not fit."}
+    result = ndif("--set", f"NDIF_API_URL={fake.url}", "status")
+    assert result.output.endswith(f"\n{QUEUE}: It does not fit. `ndif evict` takes it off the list.\n")
 
 
 def test_env_compares_the_farm_with_this_machine(fake: FakeFarm) -> None:

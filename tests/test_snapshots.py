@@ -17,7 +17,7 @@ from flask import Flask
 from werkzeug.serving import make_server
 
 from ndif_models import snapshots, weights
-from ndif_models.errors import BadRequest, Conflict, Forbidden, NdifError, NotFound, Unavailable
+from ndif_models.errors import BadRequest, Conflict, Forbidden, NdifError, NotFound, SettingError, Unavailable
 from ndif_models.settings import Settings
 from ndif_web.routes.hub import blueprint
 
@@ -52,6 +52,31 @@ def test_an_imported_model_is_held_and_found(source: Path, hf_home: Path) -> Non
     assert imported.kind == "model"
     assert imported.size_bytes == sum(path.stat().st_size for path in source.iterdir())
     assert snapshots.weight_bytes(hf_home, imported) == (source / "model.safetensors").stat().st_size
+
+
+def test_a_name_that_differs_only_in_capitals_from_a_held_one_is_refused(source: Path, hf_home: Path) -> None:
+    snapshots.import_folder(source, "org/name", hf_home)
+    with pytest.raises(Conflict, match="org/name is held here already"):
+        snapshots.import_folder(source, "Org/Name", hf_home)
+
+
+@pytest.mark.parametrize("text", [b"{", b"[]", b"\xff"])
+def test_a_config_that_is_no_json_object_is_refused(text: bytes, source: Path, hf_home: Path) -> None:
+    (source / "config.json").write_bytes(text)
+    with pytest.raises(BadRequest, match=r"config\.json is no JSON object"):
+        snapshots.import_folder(source, "org/name", hf_home)
+
+
+def test_a_file_whose_name_is_no_text_is_left_out(source: Path, hf_home: Path) -> None:
+    (source / os.fsdecode(b"od\xffd.json")).write_text("{}")
+    imported = snapshots.import_folder(source, "org/name", hf_home)
+    assert [name for name in os.listdir(snapshots.folder(hf_home, imported)) if name.startswith("od")] == []
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingError, match=r"HF_HOME=.*Not a directory"):
+        snapshots.import_folder(source, "org/name", tmp_path / "file")
 
 
 def test_an_imported_adapter_is_held_as_one(made: Path, hf_home: Path) -> None:

@@ -17,7 +17,7 @@ from .output import json_option, print_json, print_table, size
 _PATH = "/admin/deployments"
 _POLL_S = 0.3
 _EVICT_LIMIT_S = 60.0
-_STATUS_COLUMNS = ("model", "revision", "replica", "level", "state", "dtype", "size")
+_STATUS_COLUMNS = ("model", "revision", "task", "replica", "level", "state", "dtype", "size", "waiting")
 
 
 @click.command()
@@ -79,6 +79,9 @@ def status(invocation: Invocation, as_json: bool) -> None:
     rows = [_status_row(entry) for entry in entries]
     if rows:
         print_table(rows, _STATUS_COLUMNS)
+        for entry in entries:
+            if entry.get("application_state") == "UNHEALTHY":
+                click.echo(f"{entry.get('queue')}: {entry.get('description')} `ndif evict` takes it off the list.")
     else:
         click.echo("Nothing is served. Next: ndif deploy openai-community/gpt2")
 
@@ -88,11 +91,13 @@ def _status_row(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "model": entry.get("repo_id"),
         "revision": entry.get("revision"),
+        "task": entry.get("task"),
         "replica": entry.get("replica_id"),
         "level": entry.get("deployment_level"),
         "state": entry.get("application_state"),
         "dtype": entry.get("dtype"),
         "size": size(n_bytes) if n_bytes else None,
+        "waiting": entry.get("waiting"),
     }
 
 
