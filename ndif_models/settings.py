@@ -70,7 +70,7 @@ class Settings:
     database_url: str = _setting(
         "", "SQLAlchemy URL; a SQLite file in the session unless set.", secret=True, url=_DATABASE
     )
-    signing_key: str = _setting("", "Signs result URLs; made for the session unless set.", secret=True)
+    signing_key: str = _setting("", "Signs sessions and result URLs; made for the session unless set.", secret=True)
     default_execution_timeout_seconds: float = _setting(3600.0, "How long one job may run.", unit="s", least=1)
     load_timeout_s: float = _setting(1800.0, "How long a model may take to load.", unit="s", least=1)
     max_request_bytes: int = _setting(256 * 2**20, "The largest request body.", unit="bytes", least=1)

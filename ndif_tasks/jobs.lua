@@ -61,8 +61,9 @@ local op = ARGV[1]
 local id = ARGV[2]
 
 if op == 'submit' then
-  -- id, queue, stream, ttl, then field/value pairs
+  -- id, queue, stream, ttl, then field/value pairs -> the place in line, or nil when nobody listens to the stream
   local queue, stream, ttl = ARGV[3], ARGV[4], ARGV[5]
+  if redis.call('EXISTS', 'ndif:closed:' .. stream) == 1 then return nil end
   if redis.call('EXISTS', job_key(id)) == 1 then return redis.call('ZCARD', waiting_key(queue)) end
   local sequence = redis.call('INCR', 'ndif:sequence')
   redis.call('HSET', job_key(id), 'queue', queue, 'stream', stream, 'ttl', ttl, 'attempt', '0',

@@ -16,10 +16,11 @@ from typing import Any, cast
 from kombu.exceptions import OperationalError
 from redis import Redis
 
+from ndif_models.errors import Forbidden
 from ndif_models.settings import Settings
 from ndif_models.wire import TERMINAL, Status, Update, dumps
 
-from . import routing
+from . import routing, updates
 
 log = logging.getLogger(__name__)
 MAX_DESCRIPTION = 64 * 1024
@@ -53,6 +54,7 @@ class Claimed:
     payload_url: str
     put_urls: Sequence[str]
     has_session: bool
+    #: As it was when this one was claimed.
     others_wait: bool
 
 
@@ -92,12 +94,18 @@ class Jobs:
         return self._script(args=list(args))
 
     def submit(self, new: Submission) -> int:
-        """Store a job, put it in line, and send its ticket; returns its position, from 1."""
+        """Store a job, put it in line, and send its ticket; returns its position, from 1.
+
+        Raises:
+            Forbidden: its session is closed.
+        """
         fields: list[str | bytes | int] = ["owner", new.owner, "compress", int(new.compress), "env", dumps(new.env)]
         fields += ["payload_url", new.payload_url, "put_urls", dumps(list(new.put_urls))]
         if new.payload is not None:
             fields += ["payload", new.payload]
         position = self._run("submit", new.id, new.queue, new.stream, self.settings.result_ttl_s, *fields)
+        if position is None:
+            raise Forbidden("The request names a session that is closed; subscribe again.")
         send_ticket(new.queue)
         return int(position)
 
@@ -206,6 +214,16 @@ class Jobs:
             result=text["result"],
             log_lines=int(text["log_lines"] or 0),
         )
+
+    def body(self, result: str) -> bytes | None:
+        """A result that lies in the broker; None when it has expired, or lies elsewhere."""
+        return cast(bytes | None, self.redis.get(result)) if is_inline(result) else None
+
+    def told(self, stream: str, row: str, result: str) -> None:
+        """A COMPLETED has reached its client: from now on its result is kept no longer than a URL is good."""
+        updates.let_go(self.redis, stream, row)
+        if is_inline(result):
+            self.redis.expire(result, self.settings.url_ttl_s, lt=True)
 
     def position(self, job: Job) -> int | None:
         """A waiting job's place in line, from 1."""

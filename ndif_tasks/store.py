@@ -79,6 +79,8 @@ class Store:
         from botocore.auth import S3SigV4QueryAuth
         from botocore.awsrequest import AWSRequest
 
+        if not key:
+            raise ValueError("An object has a key; without one this would be the whole bucket.")
         request = AWSRequest(method, f"{base.rstrip('/')}/{self.bucket}/{key}")
         credentials = self._credentials.get_frozen_credentials()
         S3SigV4QueryAuth(credentials, "s3", self._region, expires=ttl_s).add_auth(request)

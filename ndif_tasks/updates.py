@@ -15,41 +15,40 @@ FROM_START = "0"
 
 
 class Entry(NamedTuple):
-    """One row of a stream; ``body`` is a result small enough to be told with its COMPLETED, or empty."""
+    """One row of a stream; ``body`` is a result small enough to come with its COMPLETED."""
 
     row: str
     update: Update
-    body: bytes
+    body: bytes | None
 
 
-def read(redis: Redis, stream: str, after: str, block_ms: int | None, count: int = 500) -> list[Entry]:
+def read(redis: Redis, stream: str, after: str, block_ms: int | None, count: int = 200) -> list[Entry]:
     """Updates of a stream after a row, waiting up to ``block_ms`` for the first."""
-    answer = cast(Any, redis.xread({stream_key(stream): after}, count=count, block=block_ms))
+    answer = cast(Any, redis.xread({_key(stream): after}, count=count, block=block_ms))
     rows = answer[0][1] if answer else []
-    return [
-        Entry(row.decode(), Update.model_validate_json(fields[b"u"]), fields.get(b"body", b"")) for row, fields in rows
-    ]
+    return [Entry(row.decode(), Update.model_validate_json(fields[b"u"]), fields.get(b"body")) for row, fields in rows]
 
 
-def told(redis: Redis, stream: str, entry: Entry, kept_s: int) -> None:
-    """A COMPLETED was told: it is not told again, and a result in the broker is kept no longer than ``kept_s``."""
-    with redis.pipeline(transaction=False) as pipe:
-        pipe.xdel(stream_key(stream), entry.row)
-        pipe.expire(entry.update.data or "", kept_s)
-        pipe.execute()
+def let_go(redis: Redis, stream: str, row: str) -> None:
+    """Drop a row that was told, and with it the body it holds."""
+    redis.xdel(_key(stream), row)
+
+
+def close(redis: Redis, session: str, ttl_s: int) -> None:
+    """Nobody listens to a session any more: the job script takes no more jobs for it."""
+    redis.set(f"ndif:closed:{session}", 1, ex=ttl_s)
 
 
 def log_lines(redis: Redis, stream: str, job_id: str) -> list[str]:
     """Every line a job printed that is still kept."""
     lines: list[str] = []
     after = FROM_START
-    while found := read(redis, stream, after, block_ms=None, count=5000):
+    while found := read(redis, stream, after, block_ms=None):
         after = found[-1].row
         updates = (entry.update for entry in found)
         lines += [update.description for update in updates if update.id == job_id and update.status == Status.LOG]
     return lines
 
 
-def stream_key(stream: str) -> str:
-    """The Redis key of a stream."""
+def _key(stream: str) -> str:
     return f"ndif:updates:{stream}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import sys
+from urllib.parse import urlsplit
 
 from flask import Flask, Response, current_app, request
 
@@ -47,11 +49,20 @@ def _refuse_foreign_pages() -> None:
         Forbidden: it tried.
     """
     origin = request.headers.get("Origin")
-    keys_needed = not current_app.config["NDIF_SETTINGS"].dev_mode
-    if origin is None or keys_needed or request.method in ("GET", "HEAD", "OPTIONS"):
+    settings: Settings = current_app.config["NDIF_SETTINGS"]
+    if origin is None or not settings.dev_mode or request.method in ("GET", "HEAD", "OPTIONS"):
         return
-    if origin.partition("://")[2] != request.host:
+    if origin.partition("://")[2] != request.host or not _is_own_name(request.host, settings):
         raise Forbidden("Pages of another site may only read from a farm without keys (NDIF_DEV_MODE=true).")
+
+
+def _is_own_name(host: str, settings: Settings) -> bool:
+    """Whether no stranger's domain can stand for this host: a name may be pointed at this machine, a number may not."""
+    name = urlsplit(f"//{host}").hostname or ""
+    try:
+        return bool(ipaddress.ip_address(name))
+    except ValueError:
+        return name in ("localhost", urlsplit(settings.url).hostname)
 
 
 def _allow_any_origin(response: Response) -> Response:

@@ -14,7 +14,7 @@ from ndif_models.keys import new_id
 from ndif_models.settings import Settings
 
 HEADER = "ndif-api-key"
-SIGNED_CHARS = 32
+SIGNATURE_CHARS = 32
 
 
 @dataclass(frozen=True)
@@ -59,20 +59,20 @@ def known(request: Request, settings: Settings) -> Identity | None:
 def new_session(owner: str, settings: Settings) -> str:
     """An unguessable id for a session that nobody but ``owner`` can send jobs to."""
     id = new_id("s-")
-    return id + _signature(f"{id}:{owner}", settings)[:SIGNED_CHARS]
+    return id + _signature("session", f"{id}:{owner}", settings)[:SIGNATURE_CHARS]
 
 
 def owns_session(session: str, owner: str, settings: Settings) -> bool:
     """Whether a session is one that the farm opened for ``owner``."""
-    id, signature = session[:-SIGNED_CHARS], session[-SIGNED_CHARS:]
-    good = _signature(f"{id}:{owner}", settings)[:SIGNED_CHARS]
+    id, signature = session[:-SIGNATURE_CHARS], session[-SIGNATURE_CHARS:]
+    good = _signature("session", f"{id}:{owner}", settings)[:SIGNATURE_CHARS]
     return hmac.compare_digest(signature.encode("utf-8", "replace"), good.encode())
 
 
 def sign(job_id: str, settings: Settings) -> str:
     """The query string that lets its holder read one job's result for ``NDIF_URL_TTL_S``."""
     expires = int(time.time()) + settings.url_ttl_s
-    return f"expires={expires}&signature={_signature(f'{job_id}:{expires}', settings)}"
+    return f"expires={expires}&signature={_signature('result', f'{job_id}:{expires}', settings)}"
 
 
 def check_signature(job_id: str, query: dict[str, str], settings: Settings) -> None:
@@ -84,12 +84,13 @@ def check_signature(job_id: str, query: dict[str, str], settings: Settings) -> N
     expires = query.get("expires", "")
     good = expires.isascii() and expires.isdigit() and len(expires) < 13
     if not good or not hmac.compare_digest(
-        query.get("signature", "").encode(), _signature(f"{job_id}:{int(expires)}", settings).encode()
+        query.get("signature", "").encode(), _signature("result", f"{job_id}:{int(expires)}", settings).encode()
     ):
         raise Forbidden("This result URL is not valid; ask for the job's status again to get one.")
     if int(expires) < time.time():
         raise Forbidden("This result URL has expired; ask for the job's status again to get a fresh one.")
 
 
-def _signature(text: str, settings: Settings) -> str:
-    return hmac.new(settings.signing_key.encode(), text.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+def _signature(kind: str, text: str, settings: Settings) -> str:
+    signed = f"{kind}:{text}".encode("utf-8", "replace")
+    return hmac.new(settings.signing_key.encode(), signed, hashlib.sha256).hexdigest()

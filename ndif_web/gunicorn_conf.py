@@ -35,6 +35,8 @@ control_socket_disable = True
 
 
 def post_worker_init(worker: Any) -> None:
-    """The application is loaded: the garbage collector need not walk it again while a client waits."""
+    """Make what the first request would wait for; the garbage collector need not walk it again while a client waits."""
+    farm = worker.wsgi.extensions["ndif"]
+    farm.warm()
     gc.collect()
     gc.freeze()

@@ -12,9 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 
+from ndif_models.settings import Settings
+from ndif_tasks import jobs as jobs_module
+from ndif_tasks.jobs import Jobs
 from tests import models
 from tests.farm import Farm
+from tests.valkey import valkey
 
 THREADS = 2
 
@@ -83,3 +88,25 @@ def local_model(client: Any, made: Path) -> Callable[[str], Any]:
         return loaded[repo_id]
 
     return model
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    """One small broker for the module."""
+    with valkey(tmp_path_factory.mktemp("valkey")) as client:
+        yield client
+
+
+@pytest.fixture
+def tickets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The tickets sent, instead of Celery's messages."""
+    sent: list[str] = []
+    monkeypatch.setattr(jobs_module, "send_ticket", sent.append)
+    return sent
+
+
+@pytest.fixture
+def jobs(broker: Redis, tickets: list[str]) -> Jobs:
+    """The jobs of an empty broker."""
+    broker.flushall()
+    return Jobs(broker, Settings(lease_s=30, max_attempts=3))

@@ -2,75 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 from redis import Redis
 
+from ndif_models.errors import Forbidden
 from ndif_models.settings import Settings
 from ndif_models.wire import Status
-from ndif_tasks import jobs as jobs_module
 from ndif_tasks import updates
-from ndif_tasks.jobs import Claimed, Job, Jobs, Submission, is_inline
+from ndif_tasks.jobs import MAX_DESCRIPTION, Claimed, Jobs, is_inline
 from tests.farm import wait_until
-from tests.valkey import valkey
-
-QUEUE = "org/model"
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    """One small broker for the module."""
-    with valkey(tmp_path_factory.mktemp("valkey")) as client:
-        yield client
-
-
-@pytest.fixture
-def tickets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The tickets sent, instead of Celery's messages."""
-    sent: list[str] = []
-    monkeypatch.setattr(jobs_module, "send_ticket", sent.append)
-    return sent
-
-
-@pytest.fixture
-def jobs(broker: Redis, tickets: list[str]) -> Jobs:
-    """The jobs of an empty broker."""
-    broker.flushall()
-    return Jobs(broker, Settings(lease_s=30, max_attempts=3))
-
-
-def submit(jobs: Jobs, id: str = "j", stream: str = "s", queue: str = QUEUE, **more: Any) -> int:
-    fields: dict[str, Any] = {"owner": "me", "compress": True, "env": {}, "payload": b"\x80", "payload_url": ""}
-    return jobs.submit(Submission(id=id, queue=queue, stream=stream, put_urls=["u1", "u2", "u3"], **(fields | more)))
-
-
-def claim(jobs: Jobs, replica: str = "r") -> Claimed:
-    taken = jobs.claim(QUEUE, replica)
-    assert taken is not None
-    return taken
-
-
-def running(jobs: Jobs, id: str = "j") -> Claimed:
-    submit(jobs, id)
-    taken = claim(jobs)
-    assert jobs.running(taken)
-    return taken
-
-
-def get(jobs: Jobs, id: str = "j") -> Job:
-    job = jobs.get(id)
-    assert job is not None
-    return job
-
-
-def entries(jobs: Jobs, stream: str = "s") -> list[updates.Entry]:
-    return updates.read(jobs.redis, stream, updates.FROM_START, None)
-
-
-def told(jobs: Jobs, stream: str = "s") -> list[str]:
-    return [entry.update.status for entry in entries(jobs, stream)]
+from tests.job_steps import QUEUE, claim, entries, get, running, submit, told
 
 
 def test_a_job_walks_from_queued_to_completed_and_each_step_is_told(jobs: Jobs) -> None:
@@ -279,9 +220,9 @@ def test_a_lost_ticket_is_sent_again_and_a_present_one_is_not(jobs: Jobs, ticket
 
 def test_only_the_newest_part_of_a_long_description_is_kept(jobs: Jobs) -> None:
     job = running(jobs)
-    jobs.fail(job, "x" * 10 * jobs_module.MAX_DESCRIPTION + "the line that matters")
+    jobs.fail(job, "x" * 10 * MAX_DESCRIPTION + "the line that matters")
     text = get(jobs).description
-    assert len(text) == jobs_module.MAX_DESCRIPTION and text.endswith("the line that matters")
+    assert len(text) == MAX_DESCRIPTION and text.endswith("the line that matters")
 
 
 @pytest.mark.parametrize("text", ["é\n\t\"'\\", "\x00\x1f\x7f", "\U0001f600", "]]>{}%s"])
@@ -312,12 +253,22 @@ def test_a_reader_resumes_behind_what_it_has_read(jobs: Jobs) -> None:
     assert updates.read(jobs.redis, "nobody's", updates.FROM_START, 10) == []
 
 
-def test_what_was_told_is_not_told_again_and_its_result_is_kept_for_less_long(jobs: Jobs) -> None:
+def test_what_was_told_goes_and_its_result_is_kept_for_less_long_never_longer(jobs: Jobs, broker: Redis) -> None:
     jobs.complete(running(jobs), b"v", {})
-    completed = entries(jobs)[-1]
-    updates.told(jobs.redis, "s", completed, 60)
+    result = get(jobs).result
+    jobs.told("s", entries(jobs)[-1].row, result)
     assert told(jobs) == ["QUEUED", "DISPATCHED", "RUNNING"]
-    assert jobs.redis.get(get(jobs).result) == b"v" and 0 < jobs.redis.ttl(get(jobs).result) <= 60  # type: ignore[operator]
+    assert jobs.body(result) == b"v" and 0 < broker.ttl(result) <= jobs.settings.url_ttl_s  # type: ignore[operator]
+    broker.expire(result, 5)
+    jobs.told("s", "0-1", result)
+    assert broker.ttl(result) <= 5  # type: ignore[operator]
+
+
+def test_a_session_nobody_listens_to_takes_no_job(jobs: Jobs, tickets: list[str]) -> None:
+    updates.close(jobs.redis, "s", 60)
+    with pytest.raises(Forbidden, match="subscribe again"):
+        submit(jobs)
+    assert (jobs.get("j"), jobs.waiting(QUEUE), tickets) == (None, 0, [])
 
 
 @pytest.mark.parametrize(("stream", "size"), [("s", 65537), ("j", 1)], ids=["large", "nobody waits"])
@@ -326,4 +277,4 @@ def test_a_result_is_told_along_only_to_who_waits_and_when_small(jobs: Jobs, str
     job = claim(jobs)
     jobs.running(job)
     jobs.complete(job, bytes(size), {})
-    assert entries(jobs, stream)[-1].body == b""
+    assert entries(jobs, stream)[-1].body is None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from tests import models
 from tests.farm import Farm, descendants_of_session, wait_until
 
 FOR_THE_WEB_TIER_ONLY = ("NDIF_OBJECT_STORE_ACCESS_KEY", "NDIF_OBJECT_STORE_SECRET_KEY", "NDIF_SIGNING_KEY")
@@ -45,13 +47,17 @@ def look(pid: int) -> Seen | None:
 def processes(farm: Farm) -> list[Seen]:
     """Every process of the farm, two replicas, their zygotes and their waiting runners among them."""
 
-    def settled() -> list[Seen]:
+    return settled(farm)
+
+
+def settled(farm: Farm) -> list[Seen]:
+    def seen() -> list[Seen]:
         # The farm's folder is in the environment of each: as its session, or as the home of its models.
         found = [look(pid) for pid, _ in descendants_of_session(farm.session_dir.parent)]
-        seen = [one for one in found if one is not None]
-        return seen if sum(one.is_zygote_or_runner for one in seen) >= 4 else []
+        there = [one for one in found if one is not None]
+        return there if sum(one.is_zygote_or_runner for one in there) == 4 else []
 
-    return list(wait_until(settled, what="two zygotes with a runner each"))
+    return list(wait_until(seen, what="two zygotes with one runner each"))
 
 
 @pytest.fixture
@@ -65,6 +71,16 @@ def secrets(farm: Farm) -> dict[str, str]:
 def test_only_zygotes_and_runners_have_torch_in_memory(processes: list[Seen]) -> None:
     assert [one.arguments for one in processes if "libtorch" in one.maps and not one.is_zygote_or_runner] == []
     assert all("libtorch" in one.maps for one in processes if one.is_zygote_or_runner)
+
+
+def test_a_job_leaves_no_runner_behind(farm: Farm, remote_model: Callable[[str], Any]) -> None:
+    before = {one.pid for one in settled(farm) if one.is_zygote_or_runner}
+    model = remote_model(models.GPT2)
+    for _ in range(3):
+        with model.trace("The farm answers", remote=True):
+            model.lm_head.output.save()
+    after = {one.pid for one in settled(farm) if one.is_zygote_or_runner}
+    assert len(before & after) == 3, "both zygotes, and the runner of the model that had no job"
 
 
 def test_replicas_hold_no_key_of_the_store_and_no_database(processes: list[Seen], secrets: dict[str, str]) -> None:

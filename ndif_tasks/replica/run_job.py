@@ -117,10 +117,10 @@ class Attempt:
         self.watched = watched
         settings = server.settings
         self.output = Output(runner.output, settings.max_output_bytes, settings.max_output_lines)
-        self.started = time.monotonic()
 
     def run(self) -> None:
         """From the payload to the terminal status."""
+        self.started = time.monotonic()
         try:
             answer = self._converse()
             if answer is None:
@@ -136,7 +136,6 @@ class Attempt:
                 self._fail(str(error))
 
     def _converse(self) -> protocol.Answer | None:
-        self.started = time.monotonic()
         try:
             self._send()
         except OSError:

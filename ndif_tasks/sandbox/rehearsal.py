@@ -7,6 +7,7 @@ the weights it maps, are then its own before a client waits for them.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -30,19 +31,24 @@ class _Packed(Backend):
         self.payload = RequestModel.serialize(tracer, True)
 
 
-class _Interrupted(Exception):
-    """A request is there."""
+class _Interrupted(BaseException):
+    """A request is there. A model's own code may catch every Exception."""
 
 
 class Rehearsal:
-    """The job, packed once. A model without a tokenizer takes no text, and has nothing to rehearse."""
+    """The job, and the inputs of a forward pass, made once. A model that takes no text alone has none to rehearse."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._able = model.tokenizer is not None
-        if self._able:
+        self._able = False
+        if model.tokenizer is None:
+            return
+        try:
             self._payload = _pack(model)
             self._args, self._kwargs = _inputs(model)
+            self._able = True
+        except Exception as error:
+            print(f"no job is rehearsed: {type(error).__name__}: {error}", file=sys.stderr)
 
     def play(self) -> None:
         """The whole way of a job but for the forward pass: read, begun, packed. A few milliseconds for any model."""
@@ -51,7 +57,8 @@ class Rehearsal:
             runner.result(self._model, request, bytearray(self._payload))
 
     def forward(self, interrupted: Callable[[], bool]) -> None:
-        """The forward pass of one token: it may take seconds, and ends before the next module if ``interrupted``."""
+        """The forward pass of one token: it may take seconds of every thread, and ends before the next module when
+        ``interrupted``."""
         if not self._able:
             return
 

@@ -1,4 +1,4 @@
-"""The runner: a fork of the zygote that runs one job with stock nnsight, answers, and dies."""
+"""The runner: a fork of the zygote that runs one job with stock nnsight, answers, and waits to be killed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from .rehearsal import Rehearsal
 
 ZSTD_LEVEL = 1
-#: Where jobs come thick and fast the next one is there sooner, and must not find its runner rehearsing.
+#: How long no request has come before a forward pass is rehearsed: where jobs come thick and fast, the next is sooner.
 IDLE_S = 0.02
 
 
 def serve(model: Any, sock: socket.socket, output: int, threads: int, rehearsal: Rehearsal) -> None:
-    """Wait for one request, run it, answer.
+    """Wait for one request, run it, answer, and wait for the replica to end this process.
 
     Args:
         model: the zygote's model; this process's copy of it is its own.
@@ -40,7 +40,8 @@ def serve(model: Any, sock: socket.socket, output: int, threads: int, rehearsal:
     protocol.receive_bytes(sock, request.bytes, payload.extend)
     _limit(request.memory_bytes)
     _answer(model, sock, request, payload)
-    # Unmapping all this takes milliseconds of a core: not while somebody waits for what was just sent.
+    # Unmapping all this takes milliseconds of a core: not while somebody waits for what was just sent. The replica
+    # closes its end, and has the process killed, when that is passed on.
     with contextlib.suppress(ConnectionError):
         sock.recv(1)
 
@@ -49,10 +50,13 @@ def _rehearse(rehearsal: Rehearsal, sock: socket.socket) -> None:
     def asked(wait_s: float = 0) -> bool:
         return bool(select.select([sock], [], [], wait_s)[0])
 
-    if not asked():
-        rehearsal.play()
-        if not asked(IDLE_S):
-            rehearsal.forward(asked)
+    with contextlib.suppress(Exception):  # it only saves time
+        if not asked():
+            rehearsal.play()
+            if not asked(IDLE_S):
+                rehearsal.forward(asked)
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # the peak of memory, from now on the job's
 
 
 def _answer(model: Any, sock: socket.socket, request: protocol.Request, payload: bytearray) -> None:

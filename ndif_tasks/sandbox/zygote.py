@@ -6,6 +6,7 @@ its memory is every runner's memory. It never sees a payload or a result; each r
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -138,7 +139,8 @@ class Zygote:
             if number is None:
                 self._sweep()  # what died was a runner's orphan, and may have left some of its own
                 continue
-            _kill_group(pid)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)  # not the process: its number may be somebody else's by now
             self._sweep()
             event = {"event": "exited", "runner": number, "status": os.waitstatus_to_exitcode(status)}
             protocol.send_packet(self.control, event | {"peak_bytes": used.ru_maxrss * 1024})

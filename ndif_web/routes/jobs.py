@@ -159,7 +159,7 @@ def result(job_id: str) -> Response:
         raise Gone("The values of this job have expired.")
     if not is_inline(job.result):
         return _from_store(job.result)
-    body = farm().redis.get(job.result)
+    body = farm().jobs.body(job.result)
     if body is None:
         raise Gone("The values of this job have expired.")
     return Response(body, mimetype="application/octet-stream")

@@ -6,13 +6,12 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from typing import cast
 
 from redis.exceptions import RedisError
 
 from ndif_models.wire import Status, Update, completed_frame
 from ndif_tasks import updates
-from ndif_tasks.jobs import Jobs, is_inline, position_text
+from ndif_tasks.jobs import Jobs, position_text
 from ndif_tasks.updates import Entry
 
 log = logging.getLogger(__name__)
@@ -70,7 +69,7 @@ class Relay:
             return
         self._send(self._completed(entry))
         with contextlib.suppress(RedisError):  # it is told, and expires by itself
-            updates.told(self._jobs.redis, self._session, entry, self._jobs.settings.url_ttl_s)
+            self._jobs.told(self._session, entry.row, update.data or "")
 
     def _tell_position(self) -> None:
         # Looked up only here: most jobs wait for less than a second, and nothing may delay them.
@@ -85,9 +84,7 @@ class Relay:
 
     def _completed(self, entry: Entry) -> str | bytes:
         update, where = entry.update, entry.update.data or ""
-        body: bytes | None = entry.body
-        if not body and is_inline(where):
-            body = cast(bytes | None, self._jobs.redis.get(where))
-        if body:
+        body = self._jobs.body(where) if entry.body is None else entry.body
+        if body is not None:
             return completed_frame(update, body)
         return update.model_copy(update={"data": self._url_of(update.id, where)}).model_dump_json()

@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from collections import deque
 from socket import SO_KEEPALIVE, SOL_SOCKET
 from typing import Any
 
 from flask import Flask, request
 from flask_sock import Sock
+from redis.exceptions import RedisError
 from simple_websocket import ConnectionClosed
 
 from ndif_models.errors import NdifError
+from ndif_models.keys import new_id
+from ndif_tasks import updates
 from ndif_web.auth import identify, new_session
 from ndif_web.farm import farm
 from ndif_web.routes.jobs import result_url
@@ -53,11 +57,23 @@ def subscribe(socket: Any) -> None:
     socket.sock = WholeFrames(socket.sock)
     socket.sock.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)  # a client whose machine is gone is noticed all the same
     socket.input_buffer = deque(maxlen=0)  # a client has nothing to say here; whatever it sends is let go
+    with contextlib.suppress(ConnectionClosed, OSError):
+        _serve(socket)
+
+
+def _serve(socket: Any) -> None:
     try:
         owner = identify(request, farm().settings).owner
     except NdifError:
-        owner = ""  # nobody: every request naming this session is refused with a sentence
+        # Nobody's session: every request naming it is refused with a sentence, and there is nothing to tell.
+        socket.send(json.dumps({"session_id": new_id("s-")}))
+        while socket.connected:
+            time.sleep(1)
+        return
     session = new_session(owner, farm().settings)
-    with contextlib.suppress(ConnectionClosed):
+    try:
         socket.send(json.dumps({"session_id": session}))
         Relay(farm().patient_jobs, session, socket.send, result_url, lambda: not socket.connected).run()
+    finally:
+        with contextlib.suppress(RedisError):  # jobs for a client that is gone would run for nobody, and no more
+            updates.close(farm().redis, session, farm().settings.result_ttl_s)

@@ -19,7 +19,7 @@ import zstandard
 from ndif_models.settings import Settings
 from ndif_web import auth
 from tests import models
-from tests.farm import Farm
+from tests.farm import Farm, wait_until
 from tests.sender import Sender, refusal
 from tests.web.conftest import API_KEY, MAX_REQUEST_BYTES
 
@@ -206,6 +206,26 @@ def test_a_session_of_somebody_else(strict: Sender) -> None:
         assert "subscribe again" in refusal(strict.post(strict.envelope(session_id=session)), 403)
     finally:
         stranger.close()
+
+
+def test_a_session_with_a_letter_changed(sender: Sender) -> None:
+    opened, session = subscribed(sender.url)
+    for place in (5, -1):
+        changed = list(session)
+        changed[place] = "1" if changed[place] == "0" else "0"
+        assert "subscribe again" in refusal(sender.post(sender.envelope(session_id="".join(changed))), 403)
+    assert sender.post(sender.envelope(session_id=session)).status_code == 200
+    opened.close()
+
+
+def test_a_session_that_is_closed(sender: Sender) -> None:
+    opened, session = subscribed(sender.url)
+    opened.close()
+
+    def refused() -> bool:
+        return sender.post(sender.envelope(session_id=session)).status_code == 403
+
+    wait_until(refused, what="the session to be closed")
 
 
 def subscribed(url: str, **headers: str) -> tuple[websocket.WebSocket, str]:

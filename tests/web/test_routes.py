@@ -42,6 +42,13 @@ def test_a_page_of_another_site_only_reads_where_no_key_is_asked_for(farm: Farm,
     assert "may only read" in refusal(answer, 403)
 
 
+def test_a_name_that_a_stranger_points_at_this_machine_is_another_site(farm: Farm) -> None:
+    port = farm.url.rpartition(":")[2]
+    for host, status in ((f"evil.example:{port}", 403), (f"127.0.0.1:{port}", 404), (f"localhost:{port}", 404)):
+        answer = httpx.post(f"{farm.url}/nothing", headers={"host": host, "origin": f"http://{host}"})
+        assert answer.status_code == status, answer.text
+
+
 def test_what_is_no_handshake_is_refused(farm: Farm) -> None:
     headers = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
     assert "handshake" in refusal(httpx.get(f"{farm.url}/subscribe", headers=headers), 400)
