@@ -24,6 +24,7 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 #: What NDIF_API_HOST may be to listen on every address.
 WILDCARDS = ("", "0.0.0.0", "::")
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 ENV_FILE_VARIABLE = "NDIF_ENV_FILE"
 #: Set for the farm's own processes, whose environment holds every setting they may know: nothing else is read.
 COMPLETE_VARIABLE = "NDIF_SETTINGS_COMPLETE"

@@ -12,12 +12,11 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from ndif_models.errors import SettingError
-from ndif_models.settings import Settings
+from ndif_models.settings import LOOPBACK, Settings
 
 from . import transfer
 
 WEEK_S = 7 * 86_400
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class Store:

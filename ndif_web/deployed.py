@@ -65,8 +65,10 @@ def serving_key(farm: Farm, key: ModelKey) -> ModelKey:
         return key
     now = view(farm)
     if key.queue not in now.queues:
-        served = ", ".join(now.queues) or "nothing yet"
-        raise NotDeployed(f"{key.queue} is not deployed on this farm. Deployed: {served}.")
+        served = ", ".join(queue for queue in now.queues if now.state(queue)[0] != State.FAILED) or "nothing yet"
+        raise NotDeployed(
+            f"{key.queue} is not deployed on this farm; its operators can `ndif deploy` it. Deployed: {served}."
+        )
     state, description = now.state(key.queue)
     if state == State.FAILED:
         raise LoadFailed(description)

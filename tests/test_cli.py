@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from ndif_models import session
 from ndif_models.settings import Settings, table
 from ndif_web.cli import main, plan, ports
 from ndif_web.cli.doctor import Verdict, examine
@@ -196,7 +198,13 @@ def test_deploy_fails_with_the_farms_reason(fake: FakeFarm) -> None:
     fake.states = [("FAILED", "It does not fit in memory.", 0)]
     result = ndif("--set", f"NDIF_API_URL={fake.url}", "deploy", QUEUE)
     assert result.exit_code == 1
-    assert result.stderr == f"Error: {QUEUE} could not be deployed: It does not fit in memory.\n"
+    assert result.stderr.startswith(f"Error: {QUEUE} could not be deployed: It does not fit in memory. `ndif deploy`")
+
+
+def test_deploying_a_path_names_the_import_that_comes_first(fake: FakeFarm) -> None:
+    result = ndif("--set", f"NDIF_API_URL={fake.url}", "deploy", "./my-model")
+    assert result.exit_code == 1 and "`ndif models import ./my-model --as ORG/NAME`" in result.stderr
+    assert fake.asked == []
 
 
 def test_a_refusal_is_the_farms_own_sentence(fake: FakeFarm) -> None:
@@ -213,7 +221,7 @@ def test_evict_takes_a_short_name_and_returns_when_the_replica_is_gone(fake: Fak
 
 def test_evicting_what_is_not_deployed_says_what_is(fake: FakeFarm) -> None:
     result = ndif("--set", f"NDIF_API_URL={fake.url}", "evict", "other")
-    assert (result.exit_code, result.stderr) == (1, f"Error: other is not deployed; the farm serves {QUEUE}.\n")
+    assert (result.exit_code, result.stderr) == (1, f"Error: other is not deployed. Deployed: {QUEUE}.\n")
 
 
 def test_status_prints_a_row_for_each_replica(fake: FakeFarm) -> None:
@@ -226,7 +234,7 @@ def test_status_prints_a_row_for_each_replica(fake: FakeFarm) -> None:
 def test_status_says_why_a_model_is_not_served(fake: FakeFarm) -> None:
     fake.health = {"application_state": "UNHEALTHY", "queue": QUEUE, "description": "It does not fit."}
     result = ndif("--set", f"NDIF_API_URL={fake.url}", "status")
-    assert result.output.endswith(f"\n{QUEUE}: It does not fit. `ndif evict` takes it off the list.\n")
+    assert result.output.endswith(f"\nIt does not fit. `ndif evict {QUEUE}` takes it off the list.\n")
 
 
 def test_env_compares_the_farm_with_this_machine(fake: FakeFarm) -> None:
@@ -234,6 +242,43 @@ def test_env_compares_the_farm_with_this_machine(fake: FakeFarm) -> None:
     assert [line.split()[::3] for line in lines[1:]] == [["python", "no"], ["click", "no"]]
     document = json.loads(ndif("env", "--local", "--json").output)
     assert "click" in document["packages"]
+
+
+def test_a_session_without_its_web_tier_is_told_apart_from_none(tmp_path: Path) -> None:
+    folder, pid = tmp_path / "sessions/default", os.getpid()
+    folder.mkdir(parents=True)
+    record = {"pid": pid, "start_time": session.process_start_time(pid), "variables": {}, "services": {}}
+    session.write(folder, record)
+    result = ndif("--set", f"NDIF_API_URL=http://127.0.0.1:{ports.free(1)[0]}", "status")
+    assert "`ndif start api` starts one here" in result.stderr
+
+
+def test_a_farm_that_would_accept_no_key_is_not_started() -> None:
+    result = ndif("--set", "NDIF_DEV_MODE=false", "start")
+    assert (result.exit_code, "NDIF_API_KEY is not set" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("http://127.0.0.1:7007/hub", False),
+        ("http://localhost:7007/hub/", False),
+        ("http://127.0.0.1:7008/hub", True),
+        ("http://10.0.0.1:7007/hub", True),
+        ("https://huggingface.co", True),
+    ],
+)
+def test_a_farm_does_not_ask_its_own_hub(url: str, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", url)
+    made = plan.Plan(Settings(api_port=7007), (), (), "")
+    assert ("HF_ENDPOINT" in made.environment()) == kept
+
+
+def test_a_replicas_log_is_found_by_its_id(tmp_path: Path) -> None:
+    folder = tmp_path / "sessions/default/logs"
+    folder.mkdir(parents=True)
+    (folder / "replica-r-1.log").write_text("loaded\n")
+    assert ndif("logs", "r-1").output == ndif("logs", "replica-r-1").output == "loaded\n"
 
 
 def test_logs_of_an_unknown_service_names_those_there_are(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ndif_models.errors import LoadFailed, NotDeployed
+from ndif_models.errors import BadRequest, LoadFailed, NotDeployed
 
 from .context import Invocation, pass_invocation
 from .farm import Farm
@@ -34,6 +34,9 @@ def deploy(
 
     Next: use the model from nnsight with `remote=True`; `ndif status` shows what is served.
     """
+    for name in checkpoints:
+        if name.startswith((".", "/", "~")):
+            raise BadRequest(f"{name} is a path: `ndif models import {name} --as ORG/NAME`, then deploy ORG/NAME.")
     with Farm(invocation.settings()) as farm:
         wanted = {"replicas": replicas, **options}
         bodies = [
@@ -81,7 +84,7 @@ def status(invocation: Invocation, as_json: bool) -> None:
         print_table(rows, _STATUS_COLUMNS)
         for entry in entries:
             if entry.get("application_state") == "UNHEALTHY":
-                click.echo(f"{entry.get('queue')}: {entry.get('description')} `ndif evict` takes it off the list.")
+                click.echo(f"{entry.get('description')} `ndif evict {entry.get('queue')}` takes it off the list.")
     else:
         click.echo("Nothing is served. Next: ndif deploy openai-community/gpt2")
 
@@ -114,7 +117,8 @@ def _await_hot(farm: Farm, queue: str, replicas: int) -> None:
             raise NotDeployed(f"{queue} was evicted while it was being deployed.")
         entry = found[0]
         if entry["state"] == "FAILED":
-            raise LoadFailed(f"{queue} could not be deployed: {entry['description']}")
+            reason = f"{queue} could not be deployed: {entry['description']}"
+            raise LoadFailed(f"{reason} `ndif deploy` tries again; `ndif evict {queue}` takes it off the list.")
         if int(entry["hot"]) >= replicas:
             click.echo(
                 f"{queue} is ready ({replicas} replica{'s' * (replicas != 1)}, {time.monotonic() - began:.1f} s)."
@@ -139,8 +143,8 @@ def _find(farm: Farm, checkpoint: str) -> dict[str, Any]:
             return matches[0]
         if matches:
             raise NotDeployed(f"{checkpoint} may be any of {', '.join(d['queue'] for d in matches)}; name one of them.")
-    served = ", ".join(d["queue"] for d in everything) or "nothing"
-    raise NotDeployed(f"{checkpoint} is not deployed; the farm serves {served}.")
+    deployed = ", ".join(d["queue"] for d in everything) or "nothing"
+    raise NotDeployed(f"{checkpoint} is not deployed. Deployed: {deployed}.")
 
 
 def _await_gone(farm: Farm, deployment: Mapping[str, Any], evicted: list[str], *, whole: bool) -> None:

@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from ndif_models import session
 from ndif_models.errors import NdifError, Unavailable
-from ndif_models.settings import Settings
+from ndif_models.settings import LOOPBACK, Settings
 
 _TIMEOUT_S = 30.0
 
@@ -24,10 +25,11 @@ class Farm:
     """A connection to the web tier of the farm that the settings name."""
 
     def __init__(self, settings: Settings) -> None:
+        self._session_dir = settings.session_dir
         self.url = settings.url
         headers = {"ndif-api-key": settings.api_key} if settings.api_key else {}
         # A proxy of the environment knows nothing of this machine's loopback.
-        local = urlsplit(self.url).hostname in ("127.0.0.1", "localhost", "::1")
+        local = urlsplit(self.url).hostname in LOOPBACK
         self._client = httpx.Client(base_url=self.url, headers=headers, timeout=_TIMEOUT_S, trust_env=not local)
 
     def __enter__(self) -> Farm:
@@ -56,8 +58,10 @@ class Farm:
         except httpx.TimeoutException:
             raise Unavailable(f"The farm at {self.url} did not answer within {_TIMEOUT_S:g} s.") from None
         except (httpx.TransportError, httpx.InvalidURL, httpx.UnsupportedProtocol):
+            # The session may run without its web tier.
+            start = "ndif start api" if session.read(self._session_dir) else "ndif start"
             raise Unavailable(
-                f"No farm answers at {self.url}; `ndif start` starts one here, NDIF_API_URL names another."
+                f"No farm answers at {self.url}; `{start}` starts one here, NDIF_API_URL names another."
             ) from None
         if answer.is_success:
             return _json(answer)

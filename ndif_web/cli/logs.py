@@ -22,15 +22,17 @@ _POLL_S = 0.2
 @click.option("-n", "lines", default=100, show_default=True, type=click.IntRange(min=0), help="How many lines.")
 @pass_invocation
 def logs(invocation: Invocation, service: str, following: bool, lines: int) -> None:
-    """Print the end of a SERVICE's log: a service's name, `supervisor`, or a replica's.
+    """Print the end of a SERVICE's log: a service's name, `supervisor`, or a replica as `ndif status` shows it.
 
     Next: `ndif info` shows which services run, `ndif logs SERVICE -f` follows one.
     """
     folder = invocation.settings().session_dir / "logs"
-    path = folder / f"{service.removesuffix('.log')}.log"
     held = sorted(log.stem for log in folder.glob("*.log"))
-    if service.removesuffix(".log") not in held:
+    wanted = service.removesuffix(".log")
+    found = next((name for name in (wanted, f"replica-{wanted}") if name in held), None)
+    if found is None:
         raise NotFound(f"{service} has no log here; there are {', '.join(held) or 'none yet: start the farm first'}.")
+    path = folder / f"{found}.log"
     with open(path, errors="replace") as file:
         for line in deque(file, maxlen=lines):
             click.echo(line, nl=False)

@@ -9,9 +9,10 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ndif_models.errors import SettingError
-from ndif_models.settings import COMPLETE_VARIABLE, WILDCARDS, Settings
+from ndif_models.settings import COMPLETE_VARIABLE, LOOPBACK, WILDCARDS, Settings
 
 from . import binaries, ports
 
@@ -62,7 +63,16 @@ class Plan:
         """The whole environment of a service."""
         # One thread each: services move messages, and their idle BLAS threads would only cost memory.
         light = {"PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1"}
-        return {**os.environ, **self.settings.environment(), **light, COMPLETE_VARIABLE: "1"}
+        around = {name: value for name, value in os.environ.items() if not self._is_own_hub(name, value)}
+        return {**around, **self.settings.environment(), **light, COMPLETE_VARIABLE: "1"}
+
+    def _is_own_hub(self, name: str, value: str) -> bool:
+        """Whether a variable sends clients to this farm's Hub mirror: started beside them, it must not ask itself."""
+        if name != "HF_ENDPOINT":
+            return False
+        asked, own = urlsplit(value), urlsplit(self.settings.url)
+        here = asked.hostname in (own.hostname, *LOOPBACK)
+        return here and asked.netloc.rpartition(":")[2] == str(own.port) and asked.path.rstrip("/") == "/hub"
 
     def folder(self, name: str) -> Path:
         """A private folder of the session, made when first asked for."""
@@ -125,6 +135,8 @@ def local_names(settings: Settings) -> tuple[str, ...]:
 
 
 def _check_addresses(settings: Settings, names: tuple[str, ...]) -> None:
+    if API in names and not settings.dev_mode and not settings.api_key:
+        raise SettingError("NDIF_DEV_MODE is false and NDIF_API_KEY is not set: this farm would accept no key at all.")
     for name, url in ((BROKER, "broker_url"), (OBJECT_STORE, "object_store_url")):
         if name in names and getattr(settings, url):
             raise SettingError(f"NDIF_{url.upper()} is set to another {name}; unset it to start one here.")

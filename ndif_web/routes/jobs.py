@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import ExitStack
 
 from flask import Blueprint, Response, jsonify, request
@@ -21,6 +22,7 @@ from ndif_web.deployed import serving_key
 from ndif_web.farm import farm
 
 blueprint = Blueprint("jobs", __name__)
+log = logging.getLogger(__name__)
 
 NNSIGHT_VERSIONS = SpecifierSet(">=0.8,<0.9")
 HEAD_BYTES = max(len(ZSTD_MAGIC), len(PICKLE_MAGIC))
@@ -39,7 +41,8 @@ def submit() -> Response:
     blob.stream.seek(0)
     check_payload(head, envelope.compress)
     job_id = new_id()
-    farm().jobs.submit(_submission(job_id, key, envelope, owner, blob))
+    position = farm().jobs.submit(_submission(job_id, key, envelope, owner, blob))
+    log.info("job %s: number %d in line for %s", job_id, position, key.queue)
     return jsonify(Update(id=job_id, status=Status.RECEIVED, description="Accepted.").model_dump(mode="json"))
 
 
@@ -120,7 +123,7 @@ def latest(job: Job) -> Update:
     update = job.update(result_url(job.id, job.result) if job.status == Status.COMPLETED else None)
     if job.finished and job.log_lines and job.stream == job.id:
         where = f"{base_url()}/response/{job.id}/log"
-        update.description = f"{update.description}\n({job.log_lines} lines were printed: {where})"
+        update.description = f"{update.description}\n(Lines printed: {job.log_lines}; read them at {where})"
     return update
 
 
@@ -137,7 +140,7 @@ def base_url() -> str:
 
 
 @blueprint.get("/response/<job_id>/log")
-def log(job_id: str) -> Response:
+def lines(job_id: str) -> Response:
     """The lines a job printed."""
     job = own_job(job_id)
     return jsonify(id=job.id, lines=updates.log_lines(farm().redis, job.stream, job.id))
