@@ -20,6 +20,7 @@ from dotenv import dotenv_values
 
 from .errors import SettingError
 
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 #: What NDIF_API_HOST may be to listen on every address.
@@ -221,6 +222,12 @@ def _checked(name: str, facts: Mapping[str, Any], value: Any) -> Any:
         raise SettingError(f"{name} must be at least {facts['least']:g}, and is {value:g}.")
     if facts["url"] and not _is_url(value, facts["url"][0]):
         raise SettingError(f"{name} must be a URL such as {facts['url'][1]}.")
+    if name in ("NDIF_SESSION", "NDIF_NODE_NAME") and not _NAME.fullmatch(value):
+        raise SettingError(
+            f"{name} must be a name of letters, digits, dots, hyphens and underscores, and is {value!r}."
+        )
+    if name == "NDIF_API_KEY" and not (value.isascii() and value.isprintable()):
+        raise SettingError(f"{name} must be plain ASCII characters; it travels in an HTTP header.")
     if name == "NDIF_OBJECT_STORE_BUCKET" and not _BUCKET.fullmatch(value):
         raise SettingError(f"{name} must be 3 to 63 small letters, digits, dots and hyphens, and is {value!r}.")
     if name.endswith("_PORT") and value > 65_535:

@@ -22,10 +22,11 @@ local function append(id, stream, ttl, status, description, meta, data, body)
   local text = '{"id":' .. cjson.encode(id) .. ',"status":"' .. status .. '","description":'
     .. cjson.encode(description) .. ',"data":' .. (data and cjson.encode(data) or 'null') .. ',"meta":' .. meta .. '}'
   local key = 'ndif:updates:' .. stream
+  -- Never trimmed: what goes first would be a COMPLETED that a slow reader has not come to. A job's lines are limited.
   if body and stream ~= id and #body <= MAX_TOLD_BODY then
-    redis.call('XADD', key, 'MAXLEN', '~', 50000, '*', 'u', text, 'body', body)
+    redis.call('XADD', key, '*', 'u', text, 'body', body)
   else
-    redis.call('XADD', key, 'MAXLEN', '~', 50000, '*', 'u', text)
+    redis.call('XADD', key, '*', 'u', text)
   end
   redis.call('EXPIRE', key, ttl)
 end

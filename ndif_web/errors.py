@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from flask import Flask, Response, jsonify
+from flask import Flask, Response, current_app, jsonify, request
 from gunicorn.http.errors import ParseException
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
@@ -45,6 +45,8 @@ def _farm_error(error: NdifError) -> Response:
 def _http_error(error: HTTPException) -> Response:
     status = error.code or 500
     if status == 413:
+        if request.content_length is not None and request.content_length <= current_app.config["MAX_CONTENT_LENGTH"]:
+            return answer("The request's form has too many fields, or one that is too long.", status)
         return answer("The request is larger than this farm takes (NDIF_MAX_REQUEST_BYTES).", status)
     response = answer(error.description or error.name, status)
     for name, value in error.get_headers():

@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import Any
 
 import gevent
+import gevent.exceptions
 from gunicorn.http import errors
 from gunicorn.workers.ggevent import GeventWorker
 
@@ -54,8 +55,8 @@ class Worker(GeventWorker):
             client.sendall(_answer(status))
             client.shutdown(socket.SHUT_WR)
             _drained(client.recv)
-        except OSError:
-            log.debug("the client left before it was refused")
+        except (OSError, gevent.exceptions.ConcurrentObjectUseError):
+            log.debug("the client left before it was refused, or is being hung up on")
 
 
 def _answer(status: HTTPStatus) -> bytes:

@@ -253,6 +253,13 @@ def test_a_session_without_its_web_tier_is_told_apart_from_none(tmp_path: Path) 
     assert "`ndif start api` starts one here" in result.stderr
 
 
+@pytest.mark.parametrize("host", ["nosuchhost.invalid", "8.8.8.8"])
+def test_an_address_that_is_not_this_machines_is_named_before_anything_starts(host: str, tmp_path: Path) -> None:
+    result = ndif("--set", f"NDIF_API_HOST={host}", "--set", "NDIF_API_PORT=0", "start")
+    assert result.exit_code == 1 and f"Nothing can listen on {host} here" in result.stderr
+    assert not (tmp_path / "sessions/default/logs").exists()
+
+
 def test_a_farm_that_would_accept_no_key_is_not_started() -> None:
     result = ndif("--set", "NDIF_DEV_MODE=false", "start")
     assert (result.exit_code, "NDIF_API_KEY is not set" in result.stderr) == (1, True)

@@ -264,6 +264,18 @@ def test_what_was_told_goes_and_its_result_is_kept_for_less_long_never_longer(jo
     assert broker.ttl(result) <= 5  # type: ignore[operator]
 
 
+def test_no_row_is_dropped_before_a_slow_reader_has_come_to_it(jobs: Jobs) -> None:
+    jobs.complete(running(jobs), b"v", {})
+    for number in range(8):
+        job = running(jobs, f"noisy{number}")
+        jobs.log(job, ["x"] * 7_500)
+    found, after = [], updates.FROM_START
+    while rows := updates.read(jobs.redis, "s", after, None, count=10_000):
+        found += [entry.update.status for entry in rows]
+        after = rows[-1].row
+    assert (found.count(Status.COMPLETED), found.count(Status.LOG)) == (1, 60_000)
+
+
 def test_a_session_nobody_listens_to_takes_no_job(jobs: Jobs, tickets: list[str]) -> None:
     updates.close(jobs.redis, "s", 60)
     with pytest.raises(Forbidden, match="subscribe again"):

@@ -115,6 +115,10 @@ def test_the_readme_documents_every_setting() -> None:
         ("NDIF_DEFAULT_EXECUTION_TIMEOUT_SECONDS", "nan"),
         ("NDIF_API_PORT", "70000"),
         ("NDIF_LOG_LEVEL", "loud"),
+        ("NDIF_SESSION", "../elsewhere"),
+        ("NDIF_NODE_NAME", "a b,c"),
+        ("NDIF_API_KEY", "é"),
+        ("NDIF_API_KEY", "x\ny"),
     ],
 )
 def test_an_impossible_value_is_refused_by_name(name: str, value: str) -> None:

@@ -44,6 +44,10 @@ def claim(host: str, port: int, variable: str) -> int:
         SettingError: the port is taken, or none to be had here.
     """
     if port == 0:
+        try:
+            is_free(host, 0)
+        except OSError as error:
+            raise SettingError(f"Nothing can listen on {host} here ({error.strerror}).") from None
         return free(1)[0]
     if not 0 < port < 65536:
         raise SettingError(f"{variable} must be a port from 1 to 65535, or 0 for a free one, and is {port}.")

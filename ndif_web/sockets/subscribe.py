@@ -55,9 +55,9 @@ class WholeFrames:
 def subscribe(socket: Any) -> None:
     """Give the client its session's id, then every update until it leaves."""
     socket.sock = WholeFrames(socket.sock)
-    socket.sock.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)  # a client whose machine is gone is noticed all the same
     socket.input_buffer = deque(maxlen=0)  # a client has nothing to say here; whatever it sends is let go
     with contextlib.suppress(ConnectionClosed, OSError):
+        socket.sock.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)  # a client whose machine is gone is noticed all the same
         _serve(socket)
 
 

@@ -338,6 +338,11 @@ def test_a_length_over_the_limit_is_refused_before_the_body(strict: Sender) -> N
     assert (status, "NDIF_MAX_REQUEST_BYTES" in sentence) == (413, True)
 
 
+def test_a_field_that_is_too_long_is_not_called_a_large_request(sender: Sender) -> None:
+    sentence = refusal(sender.post("x" * 2**20), 413)
+    assert "too long" in sentence and "NDIF_MAX_REQUEST_BYTES" not in sentence
+
+
 def test_a_body_below_the_limit_is_taken(strict: Sender) -> None:
     assert strict.post().status_code == 200
 
