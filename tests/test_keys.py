@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from ndif_models.errors import BadRequest
 from ndif_models.keys import DEFAULT_CLASS, KNOWN_CLASSES, ModelKey, new_id
 
-part = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,20}[A-Za-z0-9_])?", fullmatch=True).filter(lambda s: ".." not in s)
+part = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,20}[A-Za-z0-9_])?", fullmatch=True).filter(
+    lambda s: not {"..", "--"} & {s[i : i + 2] for i in range(len(s))}
+)
 revision = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,40}", fullmatch=True).filter(lambda s: ".." not in s)
 task = st.from_regex(r"[a-z0-9][a-z0-9_-]{0,20}", fullmatch=True)
 repo_id = st.one_of(part, st.tuples(part, part).map("/".join))
