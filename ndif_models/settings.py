@@ -89,6 +89,9 @@ class Settings:
     max_attempts: int = _setting(3, "How often a job is tried when its replica dies.", least=1)
     lease_s: float = _setting(15.0, "A running job not renewed for this long is tried again.", unit="s", least=1)
     replica_threads: int = _setting(0, "CPU threads of each replica's jobs; 0: all cores.")
+    sandbox_require: str = _setting(
+        "", "Walls of the jail without which no replica starts; with NDIF_DEV_MODE=false all unless set."
+    )
     node_name: str = _setting(socket.gethostname(), "This machine's name in the farm.")
     hub_serve_weights: bool = _setting(False, "Let the farm's Hub mirror serve weights too.")
     log_level: str = _setting("INFO", "debug, info, warning or error.")

@@ -35,6 +35,11 @@ def is_complete(hf_home: Path, repo_id: str, revision: str = DEFAULT_REVISION) -
     return find(hf_home, repo_id, revision) is not None
 
 
+def repository(hf_home: Path, repo_id: str) -> Path:
+    """The folder of everything held of a repository."""
+    return repo_folder(hf_home, repo_id)
+
+
 def weight_bytes(hf_home: Path, held: Held) -> int:
     """The bytes of the weight files that a loader reads."""
     place = folder(hf_home, held)

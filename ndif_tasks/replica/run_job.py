@@ -73,7 +73,7 @@ class Server:
             return
         log.info("job %s: attempt %d", job.id, job.attempt)
         try:
-            runner = self._take()
+            runner = self._take(job.env.get("peft"))
         except Unavailable:
             self.jobs.hand_back(job.id, job.attempt)
             return
@@ -97,7 +97,9 @@ class Server:
     def _limit_s(self) -> float:
         return self.settings.default_execution_timeout_seconds
 
-    def _take(self) -> Runner:
+    def _take(self, adapter: str | None) -> Runner:
+        if adapter:  # the runner forked ahead may not read it
+            return self.zygote.fork(adapter)
         runner, self._ahead = self._ahead, None
         if runner is not None and runner.status is None:
             return runner

@@ -15,9 +15,10 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
+from ndif_models import snapshots
 from ndif_models.errors import LoadFailed, Unavailable
 from ndif_models.settings import Settings
-from ndif_tasks.sandbox import protocol
+from ndif_tasks.sandbox import jail, protocol
 
 #: What a zygote may inherit; everything in its environment is readable by every job.
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "LD_LIBRARY_PATH")
@@ -75,6 +76,7 @@ class ZygoteProcess:
     """A running zygote."""
 
     def __init__(self, settings: Settings, model_key: str, dtype: str | None, threads: int) -> None:
+        self._hf_home = settings.hf_home
         self.facts: dict[str, Any] = {}
         self.fork_ms: list[float] = []
         self._runners: dict[int, Runner] = {}
@@ -84,7 +86,8 @@ class ZygoteProcess:
         self._loaded = threading.Event()
         self.gone = threading.Event()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        argv = [sys.executable, "-m", "ndif_tasks.sandbox.zygote", str(theirs.fileno())]
+        # Without the working folder on its path (-P), all that is on it is Python's, and may be read by every job.
+        argv = [sys.executable, "-P", "-m", "ndif_tasks.sandbox.zygote", str(theirs.fileno())]
         self.process = subprocess.Popen(
             argv,
             env=_environment(settings),
@@ -93,7 +96,7 @@ class ZygoteProcess:
             start_new_session=True,
         )
         theirs.close()
-        order = {"model_key": model_key, "dtype": dtype, "threads": threads}
+        order = {"model_key": model_key, "dtype": dtype, "threads": threads, "walls": jail.required(settings)}
         protocol.send_packet(self._control, order)
         threading.Thread(target=self._listen, name="zygote-events", daemon=True).start()
 
@@ -109,8 +112,11 @@ class ZygoteProcess:
             raise LoadFailed(self._outcome)
         return True
 
-    def fork(self) -> Runner:
+    def fork(self, adapter: str | None = None) -> Runner:
         """Ask for a runner; it may be written to at once.
+
+        Args:
+            adapter: the repo id of the one held adapter that it may read beside the model.
 
         Raises:
             Unavailable: the zygote is gone.
@@ -123,7 +129,8 @@ class ZygoteProcess:
                 self._count += 1
                 runner = Runner(self._count, ours, read)
                 self._runners[runner.number] = runner
-                order = {"op": "fork", "runner": runner.number}
+                readable = [] if adapter is None else [str(snapshots.repository(self._hf_home, adapter))]
+                order = {"op": "fork", "runner": runner.number, "readable": readable}
                 protocol.send_packet(self._control, order, (theirs.fileno(), write))
             return runner
         except OSError:

@@ -9,9 +9,11 @@ import resource
 import select
 import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import failure, hints, protocol
+from . import failure, hints, jail, protocol
+from .walls import Refused
 
 if TYPE_CHECKING:
     from .rehearsal import Rehearsal
@@ -21,7 +23,14 @@ ZSTD_LEVEL = 1
 IDLE_S = 0.02
 
 
-def serve(model: Any, sock: socket.socket, output: int, threads: int, rehearsal: Rehearsal) -> None:
+class Cell(NamedTuple):
+    """What a runner is enclosed in: what it may read beside Python and the system, and the walls it must have."""
+
+    readable: list[Path]
+    required: list[str]
+
+
+def serve(model: Any, sock: socket.socket, output: int, threads: int, rehearsal: Rehearsal, cell: Cell) -> None:
     """Wait for one request, run it, answer, and wait for the replica to end this process.
 
     Args:
@@ -30,9 +39,18 @@ def serve(model: Any, sock: socket.socket, output: int, threads: int, rehearsal:
         output: the descriptor that takes what the block prints.
         threads: CPU threads of this deployment.
         rehearsal: what to do while no request is there.
+        cell: the jail to go into first.
+
+    Raises:
+        Refused: a wall that must be there cannot be put up.
     """
     _settle(output, threads)
-    _rehearse(rehearsal, sock)
+    with open("/proc/self/clear_refs", "w") as peak:
+        reason = jail.missing(jail.enclose(cell.readable), cell.required)
+        if reason is not None:
+            raise Refused(reason)
+        _rehearse(rehearsal, sock)
+        peak.write("5")  # the peak of memory, from now on the job's
     request = protocol.receive_request(sock)
     if request is None:
         return
@@ -55,8 +73,6 @@ def _rehearse(rehearsal: Rehearsal, sock: socket.socket) -> None:
             rehearsal.play()
             if not asked(IDLE_S):
                 rehearsal.forward(asked)
-    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
-        file.write("5")  # the peak of memory, from now on the job's
 
 
 def _answer(model: Any, sock: socket.socket, request: protocol.Request, payload: bytearray) -> None:

@@ -15,9 +15,13 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any, NoReturn
 
-from . import hugepages, protocol
+from ndif_models import snapshots
+from ndif_models.keys import ModelKey
+
+from . import hugepages, jail, protocol
 
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_PDEATHSIG = 1
@@ -32,6 +36,8 @@ class Zygote:
         self.runners: dict[int, int] = {}  # pid -> the replica's number for it
         self.model: Any = None
         self.rehearsal: Any = None
+        self.readable: list[Path] = []
+        self.walls: list[str] = []
         self.threads = 1
 
     def run(self) -> None:
@@ -50,7 +56,15 @@ class Zygote:
         from . import model as loading
         from . import rehearsal
 
-        self.threads = order["threads"]
+        self.threads, self.walls = order["threads"], order["walls"]
+        self.readable = [snapshots.repository(Path(os.environ["HF_HOME"]), ModelKey.parse(order["model_key"]).repo_id)]
+        walls = jail.try_out()
+        if lacks := jail.missing(walls, jail.WALLS):
+            print(lacks, file=sys.stderr)
+        reason = jail.missing(walls, self.walls)
+        if reason is not None:
+            protocol.send_packet(self.control, {"event": "failed", "reason": reason})
+            return False
         try:
             self.model = loading.load(order["model_key"], order["dtype"])
             facts = loading.facts(self.model)
@@ -64,7 +78,7 @@ class Zygote:
         # A collector walking the shared objects would copy every page it looks at into each runner.
         gc.freeze()
         hugepages.gather()
-        protocol.send_packet(self.control, {"event": "ready", **facts})
+        protocol.send_packet(self.control, {"event": "ready", "walls": walls, **facts})
         return True
 
     def _serve(self) -> None:
@@ -89,19 +103,19 @@ class Zygote:
             return False
         order, descriptors = packet
         if order["op"] == "fork":
-            self._fork(order["runner"], descriptors)
+            self._fork(order["runner"], descriptors, [*self.readable, *map(Path, order["readable"])])
         elif order["op"] == "kill":
             for pid, number in self.runners.items():
                 if number == order["runner"]:
                     _kill_group(pid)
         return True
 
-    def _fork(self, number: int, descriptors: list[int]) -> None:
+    def _fork(self, number: int, descriptors: list[int], readable: list[Path]) -> None:
         assert_single_threaded()
         started = time.monotonic()
         pid = os.fork()
         if pid == 0:
-            self._become_runner(descriptors)
+            self._become_runner(descriptors, readable)
         for descriptor in descriptors:
             os.close(descriptor)
         self.runners[pid] = number
@@ -109,8 +123,8 @@ class Zygote:
         event = {"event": "forked", "runner": number, "pid": pid, "fork_ms": elapsed_ms}
         protocol.send_packet(self.control, event)
 
-    def _become_runner(self, descriptors: list[int]) -> NoReturn:
-        # The keeper with its namespaces, and the runner's other walls, have their place here.
+    def _become_runner(self, descriptors: list[int], readable: list[Path]) -> NoReturn:
+        # The keeper with its namespaces has its place here.
         status = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -121,7 +135,9 @@ class Zygote:
             self.control.close()
             from . import runner
 
-            runner.serve(self.model, socket.socket(fileno=descriptors[0]), descriptors[1], self.threads, self.rehearsal)
+            cell = runner.Cell(readable, self.walls)
+            sock = socket.socket(fileno=descriptors[0])
+            runner.serve(self.model, sock, descriptors[1], self.threads, self.rehearsal, cell)
             status = 0
         finally:
             # Nothing registered in the zygote, or by the block, runs at the end of a runner.

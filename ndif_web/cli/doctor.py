@@ -72,6 +72,7 @@ def examine(settings: Settings) -> Iterator[Check]:
     yield _binary("weed", binaries.weed, settings.object_store_url, running)
     if not running:
         yield from _ports(settings)
+    yield from _jail(settings)
     yield _gpu()
     yield _memory()
     yield _disk("session disk", settings.session_root)
@@ -136,6 +137,24 @@ def _ports(settings: Settings) -> Iterator[Check]:
             yield Check(Verdict.OK, "port", sentence)
         except SettingError as error:
             yield Check(Verdict.FAIL, "port", str(error))
+
+
+def _jail(settings: Settings) -> Iterator[Check]:
+    """Each wall that is to stand around a job: whether it goes up here, and whether replicas start without it."""
+    from ndif_tasks.sandbox import jail
+
+    try:
+        required = jail.required(settings)
+    except SettingError as error:
+        yield Check(Verdict.FAIL, "jail", str(error))
+        return
+    for name, reason in jail.try_out().items():
+        if not reason:
+            yield Check(Verdict.OK, f"wall {name}", "It goes up around every job.")
+        elif name in required:
+            yield Check(Verdict.FAIL, f"wall {name}", f"Replicas do not start without it: {reason}.")
+        else:
+            yield Check(Verdict.WARN, f"wall {name}", f"Jobs run without it: {reason}.")
 
 
 def _gpu() -> Check:

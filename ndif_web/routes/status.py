@@ -69,6 +69,7 @@ def _entry(id: str | None, record: fleet.Record, now: View) -> dict[str, Any]:
         "pinned": False,
         "dtype": record.get("dtype"),
         "threads": record.get("threads"),
+        "walls": record.get("walls"),
         "n_params": record.get("n_params"),
         "size_bytes": record.get("size_bytes"),
         "gpus": record.get("gpus", []),

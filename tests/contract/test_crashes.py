@@ -15,16 +15,15 @@ pytestmark = pytest.mark.usefixtures("next_job_works")
 PROMPT = "The farm answers"
 
 
-def test_a_forked_child_of_a_block_neither_answers_nor_lives_on(gpt2: Any) -> None:
-    import os
-    import time
+def test_a_block_makes_no_process(gpt2: Any) -> None:
+    def run(model: Any, **how: Any) -> None:
+        import os
 
-    with gpt2.trace(PROMPT, remote=True):
-        child = os.fork()
-        if child == 0:
-            time.sleep(600)
-        who = child.save()
-    assert who > 0
+        with model.trace(PROMPT, **how):
+            os.fork().save()
+
+    text = failure(run, gpt2)
+    assert len(frames(text)) == 1 and "Operation not permitted" in text
 
 
 @pytest.mark.parametrize("kind", ["exit", "sys.exit", "SystemExit"])

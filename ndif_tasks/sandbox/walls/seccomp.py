@@ -1,0 +1,87 @@
+"""A seccomp filter: the system calls that Python, torch and nnsight need to compute, and no other.
+
+No sockets, no new processes or programs, no signals but to itself, no mounts, namespaces, tracing, keyrings, io_uring,
+bpf, perf or userfaultfd: all of them are absent from the list below, and fail with "Operation not permitted".
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import Any
+
+from . import Refused
+
+_CLONE_THREAD = 0x00010000
+_PR_SET_NAME, _PR_GET_NAME, _PR_SET_VMA = 15, 16, 0x53564D41
+#: Terminal size and kind, bytes waiting, and the close-on-exec and non-blocking flags.
+_IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+
+FILES = """
+read readv pread64 preadv preadv2 write writev pwrite64 pwritev pwritev2 close close_range open openat openat2 lseek
+fstat stat lstat newfstatat statx fstatfs statfs access faccessat faccessat2 readlink readlinkat getdents64 getcwd
+fcntl dup dup2 dup3 pipe pipe2 eventfd2 poll ppoll select pselect6 epoll_create1 epoll_ctl epoll_wait epoll_pwait
+epoll_pwait2 fadvise64 flock fsync fdatasync ftruncate sendfile splice umask
+"""
+MEMORY = "brk mmap munmap mremap mprotect madvise mincore msync mlock munlock"
+THREADS = """
+futex futex_waitv set_robust_list get_robust_list rseq set_tid_address arch_prctl membarrier sched_yield
+sched_getaffinity sched_getparam sched_getscheduler sched_get_priority_max sched_get_priority_min getcpu exit exit_group
+"""
+SIGNALS = """
+rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigsuspend sigaltstack restart_syscall pause
+alarm setitimer getitimer
+"""
+TIME = "nanosleep clock_nanosleep clock_gettime clock_getres gettimeofday time times"
+WHO = """
+getpid getppid gettid getpgid getpgrp getsid getuid geteuid getgid getegid getgroups getresuid getresgid uname sysinfo
+getrusage getrlimit capget getpriority wait4 waitid getrandom
+"""
+#: On the one socket the process was given; it can make none but pairs that lead nowhere.
+SOCKET = "recvfrom shutdown getsockopt getsockname getpeername"
+
+ALLOWED = tuple(" ".join((FILES, MEMORY, THREADS, SIGNALS, TIME, WHO, SOCKET)).split())
+
+
+def library() -> Any:
+    """The package that speaks to libseccomp. Its import looks for the library with programs and files of its own.
+
+    Raises:
+        Refused: it, or the library, is missing.
+    """
+    try:
+        import pyseccomp
+    except (ImportError, RuntimeError) as error:
+        raise Refused(f"{error}; install libseccomp") from None
+    return pyseccomp
+
+
+def raise_wall() -> None:
+    """From now on this process, its threads and children can make only the calls of this file.
+
+    Raises:
+        Refused: libseccomp is missing, or the kernel does not do it.
+    """
+    seccomp = library()
+    equal, masked = seccomp.EQ, seccomp.MASKED_EQ
+    call = seccomp.SyscallFilter(defaction=seccomp.ERRNO(errno.EPERM))
+    for name in ALLOWED:
+        call.add_rule(seccomp.ALLOW, name)
+    # Its flags lie in memory, which a filter cannot read: glibc then falls back to clone, whose flags it can.
+    call.add_rule(seccomp.ERRNO(errno.ENOSYS), "clone3")
+    call.add_rule(seccomp.ALLOW, "clone", seccomp.Arg(0, masked, _CLONE_THREAD, _CLONE_THREAD))
+    for name in ("kill", "tgkill"):
+        call.add_rule(seccomp.ALLOW, name, seccomp.Arg(0, equal, os.getpid()))
+    for option in (_PR_SET_NAME, _PR_GET_NAME, _PR_SET_VMA):
+        call.add_rule(seccomp.ALLOW, "prctl", seccomp.Arg(0, equal, option))
+    for request in _IOCTLS:
+        call.add_rule(seccomp.ALLOW, "ioctl", seccomp.Arg(1, equal, request))
+    call.add_rule(seccomp.ALLOW, "sendto", seccomp.Arg(4, equal, 0))  # to the other end, and nowhere else
+    call.add_rule(seccomp.ALLOW, "socketpair", seccomp.Arg(0, equal, int(socket.AF_UNIX)))
+    call.add_rule(seccomp.ALLOW, "prlimit64", seccomp.Arg(0, equal, 0))
+    call.add_rule(seccomp.ALLOW, "sched_setaffinity", seccomp.Arg(0, equal, 0))
+    try:
+        call.load()
+    except OSError as error:
+        raise Refused(f"the kernel takes no filter: {error.strerror}") from None

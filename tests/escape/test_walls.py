@@ -1,0 +1,137 @@
+"""Each wall by itself: behind it alone its attacks fail, and without it they succeed."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ndif_models.errors import SettingError
+from ndif_models.settings import Settings
+from ndif_tasks.sandbox import jail
+from ndif_tasks.sandbox.walls import landlock, seccomp
+from tests.models import ROOT
+
+from .attacks import ATTACKS
+from .conftest import skip_unless_root
+
+Outcome = Callable[[str, str], str]
+
+#: The walls that stop an attack, each by itself.
+STOPPED_BY = {
+    "landlock": (
+        *("read_passwd", "list_the_root", "read_a_secret_file", "write_a_file", "write_into_the_packages"),
+        *("remove_a_file", "link_a_file", "make_a_device", "write_shared_memory", "read_anothers_environment"),
+        *("read_anothers_memory", "list_anothers_descriptors", "signal_another", "trace_another"),
+        *("read_anothers_memory_by_call", "connect_over_tcp", "spawn_a_program"),
+    ),
+    "privileges": (
+        *("make_a_device", "take_a_file", "change_the_root", "set_the_hostname", "be_nicer_to_itself"),
+    ),
+    "seccomp": (
+        *("remove_a_file", "link_a_file", "make_a_device", "take_a_file", "signal_another", "trace_another"),
+        *("read_anothers_memory_by_call", "hold_another", "fork", "spawn_a_program", "connect_over_tcp"),
+        *("send_a_datagram", "ask_the_kernel_over_netlink", "enter_a_new_user_namespace", "change_the_root"),
+        *("set_the_hostname", "be_nicer_to_itself", "look_into_a_keyring", "make_an_anonymous_file", "watch_files"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_attack_succeeds_without_walls_and_fails_within_all(attack: str, outcome: Outcome) -> None:
+    skip_unless_root(attack)
+    assert outcome("all", attack) in ("PermissionError", "OSError", "FileNotFoundError")
+    assert outcome("none", attack) == "succeeded"
+
+
+@pytest.mark.parametrize(("wall", "attack"), [(wall, one) for wall, attacks in STOPPED_BY.items() for one in attacks])
+def test_a_wall_alone_stops_its_attacks(wall: str, attack: str, outcome: Outcome) -> None:
+    skip_unless_root(attack)
+    assert outcome(wall, attack) in ("PermissionError", "OSError")
+
+
+def test_every_attack_is_some_walls_to_stop() -> None:
+    assert {attack for attacks in STOPPED_BY.values() for attack in attacks} == set(ATTACKS)
+
+
+WALK = """
+import ctypes, errno, json, sys
+from ndif_tasks.sandbox.walls import seccomp
+seccomp.raise_wall()
+libc = ctypes.CDLL(None, use_errno=True)
+found = {}
+clone = seccomp.library().resolve_syscall(seccomp.library().Arch.NATIVE, "clone")
+for number in json.loads(sys.argv[1]):
+    # Arguments with which a kernel without the wall would do nothing either: all ones, for clone nonsense flags.
+    first = 0x800 if number == clone else -1
+    answer = libc.syscall(ctypes.c_long(number), first, -1, -1, -1, -1, -1)
+    found[number] = ctypes.get_errno() if answer == -1 else 0
+print(json.dumps(found))
+"""
+
+
+#: uretprobe and uprobe: the kernel exempts its own trampolines from filters, and signals whoever else calls them.
+KERNELS_OWN = {335, 336}
+
+
+def test_every_other_system_call_is_refused() -> None:
+    library = seccomp.library()
+    partly = ("clone", "kill", "tgkill", "prctl", "ioctl", "sendto", "socketpair", "prlimit64", "sched_setaffinity")
+    known = {library.resolve_syscall(library.Arch.NATIVE, name) for name in (*seccomp.ALLOWED, "clone3")}
+    numbers = sorted(set(range(1024)) - known - KERNELS_OWN)
+    argv = [sys.executable, "-c", WALK, json.dumps(numbers)]
+    found = json.loads(subprocess.run(argv, capture_output=True, check=True, timeout=60, cwd=ROOT).stdout)
+    partly_numbers = {library.resolve_syscall(library.Arch.NATIVE, name) for name in partly}
+    assert len(numbers) > 800 and partly_numbers < set(numbers)
+    assert {number for number, code in found.items() if code != errno.EPERM} == set()
+
+
+def test_the_list_names_each_call_once() -> None:
+    assert len(set(seccomp.ALLOWED)) == len(seccomp.ALLOWED)
+
+
+def test_a_kernel_without_landlock_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        ctypes.set_errno(errno.ENOSYS)
+        return -1
+
+    monkeypatch.setattr(landlock._libc, "syscall", refuse)
+    with pytest.raises(jail.Refused, match="Function not implemented"):
+        landlock.raise_wall([], [])
+
+
+def test_a_missing_wall_that_is_required_is_one_sentence() -> None:
+    walls = {"privileges": "", "landlock": "Landlock: Function not implemented", "seccomp": ""}
+    assert jail.missing(walls, []) is None
+    assert jail.missing(walls, ["privileges", "seccomp"]) is None
+    assert jail.missing(walls, jail.WALLS) == "The jail lacks landlock (Landlock: Function not implemented)."
+
+
+@pytest.mark.parametrize(
+    ("settings", "walls"),
+    [
+        (Settings(), []),
+        (Settings(dev_mode=False), list(jail.WALLS)),
+        (Settings(sandbox_require="seccomp"), ["seccomp"]),
+        (Settings(dev_mode=False, sandbox_require="seccomp, landlock"), ["seccomp", "landlock"]),
+    ],
+)
+def test_which_walls_a_farm_requires(settings: Settings, walls: list[str]) -> None:
+    assert jail.required(settings) == walls
+
+
+def test_a_required_wall_that_there_is_not_is_named() -> None:
+    with pytest.raises(SettingError, match="NDIF_SANDBOX_REQUIRE names 'moat'"):
+        jail.required(Settings(sandbox_require="seccomp,moat"))
+
+
+def test_the_trial_leaves_this_process_as_it_was() -> None:
+    assert jail.try_out() == dict.fromkeys(jail.WALLS, "")
+    assert os.listdir("/") and Path("/etc/passwd").read_text()
