@@ -18,7 +18,18 @@ from .hf_cache import Held, find, folder, point, repo_folder, repos, snapshots
 from .hub_client import download
 from .keys import DEFAULT_REVISION, is_repo_id
 
-__all__ = ["Held", "download", "find", "folder", "held", "import_folder", "is_complete", "resolve", "weight_bytes"]
+__all__ = [
+    "Held",
+    "download",
+    "find",
+    "folder",
+    "held",
+    "import_folder",
+    "is_complete",
+    "repo_folder",
+    "resolve",
+    "weight_bytes",
+]
 
 _NAMES_IN_A_SENTENCE = 8
 #: Smaller files are copied even where they could be linked: copies can be made readable for a job's own user.
@@ -33,11 +44,6 @@ def held(hf_home: Path) -> list[Held]:
 def is_complete(hf_home: Path, repo_id: str, revision: str = DEFAULT_REVISION) -> bool:
     """Whether all that a loader needs is here."""
     return find(hf_home, repo_id, revision) is not None
-
-
-def repository(hf_home: Path, repo_id: str) -> Path:
-    """The folder of everything held of a repository."""
-    return repo_folder(hf_home, repo_id)
 
 
 def weight_bytes(hf_home: Path, held: Held) -> int:

@@ -129,7 +129,7 @@ class ZygoteProcess:
                 self._count += 1
                 runner = Runner(self._count, ours, read)
                 self._runners[runner.number] = runner
-                readable = [] if adapter is None else [str(snapshots.repository(self._hf_home, adapter))]
+                readable = [] if adapter is None else [str(snapshots.repo_folder(self._hf_home, adapter))]
                 order = {"op": "fork", "runner": runner.number, "readable": readable}
                 protocol.send_packet(self._control, order, (theirs.fileno(), write))
             return runner

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from .rehearsal import Rehearsal
 
 ZSTD_LEVEL = 1
+PEAK = "/proc/self/clear_refs"
 #: How long no request has come before a forward pass is rehearsed: where jobs come thick and fast, the next is sooner.
 IDLE_S = 0.02
 
 
 class Cell(NamedTuple):
-    """What a runner is enclosed in: what it may read beside Python and the system, and the walls it must have."""
+    """What a runner is enclosed in: what it may read beside the system's libraries, and the walls it must have."""
 
     readable: list[Path]
     required: list[str]
@@ -45,12 +46,15 @@ def serve(model: Any, sock: socket.socket, output: int, threads: int, rehearsal:
         Refused: a wall that must be there cannot be put up.
     """
     _settle(output, threads)
-    with open("/proc/self/clear_refs", "w") as peak:
-        reason = jail.missing(jail.enclose(cell.readable), cell.required)
-        if reason is not None:
-            raise Refused(reason)
-        _rehearse(rehearsal, sock)
-        peak.write("5")  # the peak of memory, from now on the job's
+    # Opened where it still can be; not every kernel has it.
+    peak = os.open(PEAK if os.path.exists(PEAK) else os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    reason = jail.missing(jail.enclose(cell.readable), cell.required)
+    if reason is not None:
+        raise Refused(reason)
+    _rehearse(rehearsal, sock)
+    with contextlib.suppress(OSError):
+        os.write(peak, b"5")  # the peak of memory is from now on the job's
+    os.close(peak)
     request = protocol.receive_request(sock)
     if request is None:
         return

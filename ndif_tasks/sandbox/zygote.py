@@ -57,7 +57,6 @@ class Zygote:
         from . import rehearsal
 
         self.threads, self.walls = order["threads"], order["walls"]
-        self.readable = [snapshots.repository(Path(os.environ["HF_HOME"]), ModelKey.parse(order["model_key"]).repo_id)]
         walls = jail.try_out()
         if lacks := jail.missing(walls, jail.WALLS):
             print(lacks, file=sys.stderr)
@@ -74,6 +73,8 @@ class Zygote:
             reason = f"{type(error).__name__}: {error}".strip()
             protocol.send_packet(self.control, {"event": "failed", "reason": reason[:4000]})
             return False
+        repo_id = ModelKey.parse(order["model_key"]).repo_id
+        self.readable = [*jail.python(), snapshots.repo_folder(Path(os.environ["HF_HOME"]), repo_id)]
         gc.collect()
         # A collector walking the shared objects would copy every page it looks at into each runner.
         gc.freeze()

@@ -17,7 +17,7 @@ def main() -> None:
     walls, attack, target = sys.argv[1].split(","), ATTACKS[sys.argv[2]], json.loads(sys.argv[3])
     jail.prepare()
     if walls == ["all"]:
-        reasons = [reason for reason in jail.enclose([]).values() if reason]
+        reasons = [reason for reason in jail.enclose(jail.python()).values() if reason]
         assert not reasons, reasons
     if "privileges" in walls:
         privileges.raise_wall()

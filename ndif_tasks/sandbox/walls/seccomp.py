@@ -7,6 +7,7 @@ bpf, perf or userfaultfd: all of them are absent from the list below, and fail w
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import socket
 from typing import Any
@@ -57,11 +58,12 @@ def library() -> Any:
     return pyseccomp
 
 
-def raise_wall() -> None:
-    """From now on this process, its threads and children can make only the calls of this file.
+@functools.cache
+def common_rules() -> Any:
+    """A filter with every rule that is the same for every process, not loaded.
 
     Raises:
-        Refused: libseccomp is missing, or the kernel does not do it.
+        Refused: libseccomp is missing.
     """
     seccomp = library()
     equal, masked = seccomp.EQ, seccomp.MASKED_EQ
@@ -71,8 +73,6 @@ def raise_wall() -> None:
     # Its flags lie in memory, which a filter cannot read: glibc then falls back to clone, whose flags it can.
     call.add_rule(seccomp.ERRNO(errno.ENOSYS), "clone3")
     call.add_rule(seccomp.ALLOW, "clone", seccomp.Arg(0, masked, _CLONE_THREAD, _CLONE_THREAD))
-    for name in ("kill", "tgkill"):
-        call.add_rule(seccomp.ALLOW, name, seccomp.Arg(0, equal, os.getpid()))
     for option in (_PR_SET_NAME, _PR_GET_NAME, _PR_SET_VMA):
         call.add_rule(seccomp.ALLOW, "prctl", seccomp.Arg(0, equal, option))
     for request in _IOCTLS:
@@ -81,6 +81,18 @@ def raise_wall() -> None:
     call.add_rule(seccomp.ALLOW, "socketpair", seccomp.Arg(0, equal, int(socket.AF_UNIX)))
     call.add_rule(seccomp.ALLOW, "prlimit64", seccomp.Arg(0, equal, 0))
     call.add_rule(seccomp.ALLOW, "sched_setaffinity", seccomp.Arg(0, equal, 0))
+    return call
+
+
+def raise_wall() -> None:
+    """From now on this process, its threads and children can make only the calls of this file.
+
+    Raises:
+        Refused: libseccomp is missing, or the kernel does not do it.
+    """
+    seccomp, call = library(), common_rules()
+    for name in ("kill", "tgkill"):
+        call.add_rule(seccomp.ALLOW, name, seccomp.Arg(0, seccomp.EQ, os.getpid()))
     try:
         call.load()
     except OSError as error:
