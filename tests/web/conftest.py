@@ -58,3 +58,15 @@ def api_pid(farm: Farm) -> int:
     pid = farm.service_pid("api")
     os.kill(pid, 0)
     return pid
+
+
+@pytest.fixture(scope="module")
+def nothing_is_lost(farm: Farm, sender: Sender, api_pid: int) -> Iterator[None]:
+    """After all of it a good trace still works, in the same web tier, and the broker holds no refused job."""
+    before = set(farm.redis().scan_iter("ndif:job:*"))
+    yield
+    id = sender.submit()
+    assert "logits" in sender.values(id)
+    assert farm.service_pid("api") == api_pid
+    left = set(farm.redis().scan_iter("ndif:job:*")) - before
+    assert all(farm.redis().hget(key, "status") in (b"COMPLETED", b"ERROR") for key in left)

@@ -7,36 +7,21 @@ import json
 import socket
 import struct
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-import websocket
 import zstandard
 
-from ndif_models.settings import Settings
-from ndif_web import auth
 from tests import models
-from tests.farm import Farm, wait_until
 from tests.sender import Sender, refusal
 from tests.web.conftest import API_KEY, MAX_REQUEST_BYTES
 
+pytestmark = pytest.mark.usefixtures("nothing_is_lost")
+
 CLASS = "nnsight.modeling.transformers.TransformersModel"
 EMPTY_PICKLE = b"\x80\x04]."
-
-
-@pytest.fixture(scope="module", autouse=True)
-def nothing_is_lost(farm: Farm, sender: Sender, api_pid: int) -> Iterator[None]:
-    """After all of it a good trace still works, in the same web tier, and the broker holds no refused job."""
-    before = set(farm.redis().scan_iter("ndif:job:*"))
-    yield
-    id = sender.submit()
-    assert "logits" in sender.values(id)
-    assert farm.service_pid("api") == api_pid
-    left = set(farm.redis().scan_iter("ndif:job:*")) - before
-    assert all(farm.redis().hget(key, "status") in (b"COMPLETED", b"ERROR") for key in left)
 
 
 # The envelope
@@ -190,60 +175,6 @@ def test_a_client_of_a_version_that_fits(sender: Sender, version: str) -> None:
 def test_headers_that_say_nothing(sender: Sender) -> None:
     odd = {"ndif-timestamp": "yesterday", "python-version": b"\xff\xfe", "ndif-api-key": b"\xe9" * 100}
     assert sender.post(headers=odd).status_code == 200
-
-
-# The session
-
-
-def test_a_session_that_never_was(sender: Sender) -> None:
-    for session in ("s-" + 64 * "0", "x", "\x00", "é"):
-        assert "subscribe again" in refusal(sender.post(sender.envelope(session_id=session)), 403)
-
-
-def test_a_session_of_somebody_else(strict: Sender) -> None:
-    stranger, session = subscribed(strict.url)
-    try:
-        assert "subscribe again" in refusal(strict.post(strict.envelope(session_id=session)), 403)
-    finally:
-        stranger.close()
-
-
-def test_a_session_with_a_letter_changed(sender: Sender) -> None:
-    opened, session = subscribed(sender.url)
-    for place in (5, -1):
-        changed = list(session)
-        changed[place] = "1" if changed[place] == "0" else "0"
-        assert "subscribe again" in refusal(sender.post(sender.envelope(session_id="".join(changed))), 403)
-    assert sender.post(sender.envelope(session_id=session)).status_code == 200
-    opened.close()
-
-
-def test_a_session_that_is_closed(sender: Sender) -> None:
-    opened, session = subscribed(sender.url)
-    opened.close()
-
-    def refused() -> bool:
-        return sender.post(sender.envelope(session_id=session)).status_code == 403
-
-    wait_until(refused, what="the session to be closed")
-
-
-def subscribed(url: str, **headers: str) -> tuple[websocket.WebSocket, str]:
-    opened = websocket.create_connection(f"ws{url.removeprefix('http')}/subscribe", header=headers, timeout=30)
-    return opened, json.loads(opened.recv())["session_id"]
-
-
-def test_what_a_client_says_on_its_socket_is_not_heard(sender: Sender) -> None:
-    opened, session = subscribed(sender.url)
-    opened.send("nonsense")
-    opened.send_binary(b"\x80\x04" * 1000)
-    sender.submit(session_id=session)
-    assert json.loads(opened.recv())["status"] == "QUEUED"
-    opened.close()
-
-
-def test_a_subscription_that_is_no_websocket(sender: Sender) -> None:
-    refusal(sender.get("/subscribe"))
 
 
 # The blob
@@ -402,146 +333,3 @@ def test_a_client_that_leaves_while_it_sends(sender: Sender) -> None:
                 b"POST /request HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=x\r\n"
                 b"Content-Length: 100000\r\n\r\n--x\r\n"
             )
-
-
-# Other routes
-
-
-@pytest.mark.parametrize("path", ["/response/{}", "/response/{}/log"])
-@pytest.mark.parametrize("id", ["0" * 32, "x", "s-1", "..", "%00", "%ff%fe", "a" * 5000, "%ED%A0%80", "*", "x:1"])
-def test_a_job_that_never_was(sender: Sender, path: str, id: str) -> None:
-    sentence = refusal(sender.get(path.format(id)), 404 if id == ".." else 410, 414)
-    assert sentence
-
-
-def test_a_job_that_never_was_cannot_be_cancelled(sender: Sender) -> None:
-    assert "no such job" in refusal(httpx.delete(f"{sender.url}/jobs/{'0' * 32}"), 410)
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "",
-        "?expires=9999999999",
-        "?signature=00",
-        "?expires=9999999999&signature=00",
-        "?expires=never&signature=00",
-        "?expires=-1&signature=00",
-        "?expires=1e9&signature=00",
-        "?expires=" + "9" * 1000 + "&signature=00",
-        "?expires=%C2%B2&signature=%ff",
-        "?expires=9999999999&signature=%C3%A9",
-    ],
-)
-def test_a_result_url_that_is_not_the_farms(sender: Sender, query: str) -> None:
-    id = sender.submit()
-    assert "not valid" in refusal(sender.get(f"/results/{id}{query}"), 403)
-
-
-def test_the_signature_of_another_job(sender: Sender) -> None:
-    mine, other = sender.submit(), sender.submit()
-    url = sender.wait_for(mine, "COMPLETED")["data"]
-    assert httpx.get(url).status_code == 200
-    assert "not valid" in refusal(httpx.get(url.replace(mine, other)), 403)
-
-
-def test_a_result_url_that_has_expired_is_replaced_by_a_fresh_poll(farm: Farm, sender: Sender) -> None:
-    id = sender.submit()
-    sender.wait_for(id, "COMPLETED")
-    past = Settings(signing_key=farm.variables["NDIF_SIGNING_KEY"], url_ttl_s=-60)
-    sentence = refusal(sender.get(f"/results/{id}?{auth.sign(id, past)}"), 403)
-    assert "expired" in sentence and "again" in sentence
-    assert "logits" in sender.values(id)
-
-
-def test_a_good_url_of_a_job_that_is_gone(farm: Farm, sender: Sender) -> None:
-    mine = Settings(signing_key=farm.variables["NDIF_SIGNING_KEY"])
-    for id in ("0" * 32, "%00", "é"):
-        refusal(sender.get(f"/results/{id}?{auth.sign(httpx.URL('/' + id).path[1:], mine)}"), 410)
-
-
-@pytest.mark.parametrize("path", ["/", "/nothing", "/request/x", "/admin", "/v1/nothing", "/response/", "/%ff", "//x"])
-def test_a_route_that_is_none(sender: Sender, path: str) -> None:
-    refusal(httpx.get(sender.url + path), 404)
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/request"),
-        ("PUT", "/request"),
-        ("POST", "/ping"),
-        ("POST", "/status"),
-        ("DELETE", "/response/x"),
-        ("POST", "/response/x"),
-        ("GET", "/jobs/x"),
-        ("PATCH", "/admin/deployments"),
-        ("NONSENSE", "/ping"),
-    ],
-)
-def test_a_method_the_route_does_not_know(sender: Sender, method: str, path: str) -> None:
-    answer = httpx.request(method, sender.url + path)
-    refusal(answer, 405)
-    assert answer.headers["allow"]
-
-
-@pytest.mark.parametrize(
-    "order",
-    [
-        None,
-        [],
-        "x",
-        {},
-        {"checkpoint": 5},
-        {"checkpoint": ""},
-        {"checkpoint": "../../etc"},
-        {"checkpoint": "a/b\x00"},
-        {"checkpoint": "a/b", "revision": "../x"},
-        {"checkpoint": "a/b", "revision": None},
-        {"checkpoint": "a/b", "task": "A B"},
-        {"checkpoint": "a/b", "dtype": "float1"},
-        {"checkpoint": "a/b", "replicas": 0},
-        {"checkpoint": "a/b", "replicas": "many"},
-        {"checkpoint": "a/b", "replicas": 1e400},
-        {"checkpoint": "a/b", "surprise": 1},
-    ],
-)
-def test_an_order_that_is_none(farm: Farm, sender: Sender, order: Any) -> None:
-    text = json.dumps(order).encode()
-    headers = {"content-type": "application/json"}
-    refusal(httpx.post(f"{sender.url}/admin/deployments", content=text, headers=headers), 400, 404)
-    assert len(farm.get("/admin/deployments")["deployments"]) == 2
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000, b'{"checkpoint":' + b"1" * 10_000 + b"}"])
-def test_an_order_that_is_no_json(sender: Sender, content: bytes) -> None:
-    headers = {"content-type": "application/json"}
-    refusal(httpx.post(f"{sender.url}/admin/deployments", content=content, headers=headers), 400)
-
-
-def test_an_order_that_a_foreign_page_could_send(sender: Sender) -> None:
-    refusal(httpx.post(f"{sender.url}/admin/deployments", data={"checkpoint": models.GPT2}), 400)
-
-
-@pytest.mark.parametrize(
-    "query", ["", "?queue=nothing", f"?queue={models.GPT2}&replica=none", "?queue=%00", "?replica=x"]
-)
-def test_an_eviction_of_what_is_not_there(sender: Sender, query: str) -> None:
-    assert "is not deployed" in refusal(httpx.delete(f"{sender.url}/admin/deployments{query}"), 404)
-
-
-# Keys
-
-
-def test_no_key_where_one_is_needed(strict: Sender) -> None:
-    nobody = replace(strict, headers={})
-    assert "NDIF_API_KEY" in refusal(nobody.post(), 401)
-    for path in ("/response/x", "/response/x/log", "/admin/deployments"):
-        refusal(nobody.get(path), 401)
-
-
-@pytest.mark.parametrize("key", ["wrong", API_KEY + "x", API_KEY[:-1], API_KEY.upper(), "\u00e9"])
-def test_a_key_that_is_not_known(strict: Sender, key: str) -> None:
-    stranger = replace(strict, headers={"ndif-api-key": key.encode("latin-1")})  # type: ignore[dict-item]
-    assert "does not know" in refusal(stranger.post(), 403)
-    refusal(httpx.delete(f"{strict.url}/jobs/x", headers=stranger.headers), 403)
