@@ -253,6 +253,14 @@ def test_a_session_without_its_web_tier_is_told_apart_from_none(tmp_path: Path) 
     assert "`ndif start api` starts one here" in result.stderr
 
 
+def test_a_free_port_is_none_that_an_outgoing_connection_could_take() -> None:
+    outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    if outgoing <= 24_000:
+        pytest.skip("this kernel gives nearly every port to outgoing connections")
+    found = ports.free(50)
+    assert len(set(found)) == 50 and all(12_000 <= port < outgoing for port in found)
+
+
 @pytest.mark.parametrize("host", ["nosuchhost.invalid", "8.8.8.8"])
 def test_an_address_that_is_not_this_machines_is_named_before_anything_starts(host: str, tmp_path: Path) -> None:
     result = ndif("--set", f"NDIF_API_HOST={host}", "--set", "NDIF_API_PORT=0", "start")

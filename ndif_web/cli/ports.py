@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import errno
+import itertools
+import random
 import socket
-from contextlib import ExitStack
+from pathlib import Path
 
 from ndif_models.errors import SettingError
+
+#: Below it lie the ports that services are known by.
+_FIRST = 12_000
+_OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def is_free(host: str, port: int) -> bool:
@@ -29,12 +35,17 @@ def is_free(host: str, port: int) -> bool:
 
 
 def free(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Distinct ports that nothing listens on."""
-    with ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((host, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
+    """Distinct ports that nothing listens on.
+
+    None of those that the kernel gives to outgoing connections: one of them could have it before its server does.
+    """
+    shuffled = random.sample(_candidates(), len(_candidates()))
+    return list(itertools.islice((port for port in shuffled if is_free(host, port)), count))
+
+
+def _candidates() -> range:
+    lowest_outgoing = int(_OUTGOING.read_text().split()[0]) if _OUTGOING.exists() else _FIRST
+    return range(_FIRST, lowest_outgoing if lowest_outgoing > 2 * _FIRST else 2**16)
 
 
 def claim(host: str, port: int, variable: str) -> int:
