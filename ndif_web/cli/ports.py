@@ -12,6 +12,8 @@ from ndif_models.errors import SettingError
 
 #: Below it lie the ports that services are known by.
 _FIRST = 12_000
+#: A farm chooses some of its ports long before it listens on them.
+_given: set[int] = set()
 _OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -35,12 +37,15 @@ def is_free(host: str, port: int) -> bool:
 
 
 def free(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Distinct ports that nothing listens on.
+    """Distinct ports that nothing listens on, each given only once.
 
     None of those that the kernel gives to outgoing connections: one of them could have it before its server does.
     """
-    shuffled = random.sample(_candidates(), len(_candidates()))
-    return list(itertools.islice((port for port in shuffled if is_free(host, port)), count))
+    candidates = set(_candidates()) - _given
+    shuffled = random.sample(sorted(candidates), len(candidates))
+    found = list(itertools.islice((port for port in shuffled if is_free(host, port)), count))
+    _given.update(found)
+    return found
 
 
 def _candidates() -> range:
