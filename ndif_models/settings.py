@@ -76,14 +76,8 @@ class Settings:
     default_execution_timeout_seconds: float = _setting(3600.0, "How long one job may run.", unit="s", least=1)
     load_timeout_s: float = _setting(1800.0, "How long a model may take to load.", unit="s", least=1)
     max_request_bytes: int = _setting(256 * 2**20, "The largest request body.", unit="bytes", least=1)
-    max_result_bytes: int = _setting(16 * 2**30, "The largest result of a job.", unit="bytes", least=1)
     inline_payload_bytes: int = _setting(64 * 2**10, "Payloads up to this size stay in the broker.", unit="bytes")
     inline_result_bytes: int = _setting(8 * 2**20, "Results up to this size ride the client's socket.", unit="bytes")
-    max_output_bytes: int = _setting(2**20, "What one job may print.", unit="bytes")
-    max_output_lines: int = _setting(10_000, "How many lines one job may print.")
-    job_memory_bytes: int = _setting(
-        0, "What one job may allocate beside the weights; 0: what is free when it starts.", unit="bytes"
-    )
     result_ttl_s: int = _setting(86_400, "How long finished jobs and their results are kept.", unit="s", least=1)
     url_ttl_s: int = _setting(3600, "How long a signed result URL is good.", unit="s", least=1)
     max_attempts: int = _setting(3, "How often a job is tried when its replica dies.", least=1)
@@ -91,6 +85,9 @@ class Settings:
     replica_threads: int = _setting(0, "CPU threads of each replica's jobs; 0: all cores.")
     sandbox_require: str = _setting(
         "", "Walls of the jail without which no replica starts; with NDIF_DEV_MODE=false all unless set."
+    )
+    sandbox_policy: str = _setting(
+        "", "A YAML file of what one job may take, by its key's tags; the farm's own unless set."
     )
     node_name: str = _setting(socket.gethostname(), "This machine's name in the farm.")
     hub_serve_weights: bool = _setting(False, "Let the farm's Hub mirror serve weights too.")

@@ -40,6 +40,8 @@ class Submission:
     payload: bytes | None
     payload_url: str
     put_urls: Sequence[str]
+    #: Of the owner's key.
+    tags: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Claimed:
     payload: bytes | None
     payload_url: str
     put_urls: Sequence[str]
+    tags: Sequence[str]
     has_session: bool
     #: As it was when this one was claimed.
     others_wait: bool
@@ -101,6 +104,7 @@ class Jobs:
         """
         fields: list[str | bytes | int] = ["owner", new.owner, "compress", int(new.compress), "env", dumps(new.env)]
         fields += ["payload_url", new.payload_url, "put_urls", dumps(list(new.put_urls))]
+        fields += ["tags", dumps(list(new.tags))]
         if new.payload is not None:
             fields += ["payload", new.payload]
         position = self._run("submit", new.id, new.queue, new.stream, self.settings.result_ttl_s, *fields)
@@ -124,6 +128,7 @@ class Jobs:
             payload=fields.get("payload"),
             payload_url=fields["payload_url"].decode(),
             put_urls=json.loads(fields["put_urls"]),
+            tags=json.loads(fields.get("tags", b"[]")),
             has_session=fields["stream"].decode() != id,
             others_wait=answer[2] > 0,
         )

@@ -17,16 +17,17 @@ NOT_FOR_REPLICAS = (*FOR_THE_WEB_TIER_ONLY, "NDIF_DATABASE_URL", "NDIF_API_KEY",
 
 
 class Seen(NamedTuple):
-    """One process: its arguments, its first environment and what it maps."""
+    """One process: its name, its arguments, its first environment and what it maps."""
 
     pid: int
+    name: str
     arguments: str
     environ: dict[str, str]
     maps: str
 
     @property
     def is_zygote_or_runner(self) -> bool:
-        return "ndif_tasks.sandbox.zygote" in self.arguments
+        return self.name in ("ndif-zygote", "ndif-runner")
 
     @property
     def is_replica(self) -> bool:
@@ -38,7 +39,8 @@ def look(pid: int) -> Seen | None:
     try:
         pairs = [line.split("=", 1) for line in (place / "environ").read_text().split("\0") if "=" in line]
         arguments = (place / "cmdline").read_text().replace("\0", " ")
-        return Seen(pid, arguments, {name: value for name, value in pairs}, (place / "maps").read_text())
+        name = (place / "comm").read_text().strip()
+        return Seen(pid, name, arguments, {name: value for name, value in pairs}, (place / "maps").read_text())
     except OSError:
         return None
 

@@ -50,7 +50,7 @@ def test_an_answer_and_its_bytes_arrive(pair: Pair) -> None:
 
 def test_a_request_arrives(pair: Pair) -> None:
     ours, theirs = pair
-    request = protocol.Request(compress=True, env={"peft": "a/b"}, memory_bytes=1, bytes=2)
+    request = protocol.Request(compress=True, env={"peft": "a/b"}, bytes=2)
     protocol.send_header(ours, request)
     assert protocol.receive_request(theirs) == request
 

@@ -25,6 +25,7 @@ from ndif_models.settings import Settings, settings
 from ndif_tasks import fleet, routing
 from ndif_tasks.broker import connect
 from ndif_tasks.jobs import Jobs
+from ndif_tasks.sandbox import policy
 
 from . import run_job
 from .zygote_process import ZygoteProcess
@@ -111,10 +112,11 @@ class ReplicaStep(bootsteps.StartStopStep):
         self.threads = self.settings.replica_threads or len(os.sched_getaffinity(0))
         self.record = self._first_record(worker, key)
         self._heart = fleet.Heart(self._tell)
+        limits = policy.load(self.settings.sandbox_policy)
         self.zygote = ZygoteProcess(self.settings, str(key), self.dtype, self.threads)
         self._wait_loaded(key)
         jobs = Jobs(self.redis, self.settings)
-        self.server = run_job.Server(self.settings, jobs, self.zygote, self.id, self.threads)
+        self.server = run_job.Server(self.settings, limits, jobs, self.zygote, self.id, self.threads)
         run_job.serve_with(self.server)
         fleet.clear_failure(self.redis, key.queue)
         self.record.update(self.zygote.facts, state=fleet.State.HOT, description="Serving.", threads=self.threads)

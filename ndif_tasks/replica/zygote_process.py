@@ -6,6 +6,7 @@ Torch-free. One reader thread takes the zygote's events; everything else may be 
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import socket
@@ -13,15 +14,31 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
 
 from ndif_models import snapshots
 from ndif_models.errors import LoadFailed, Unavailable
+from ndif_models.keys import ModelKey
 from ndif_models.settings import Settings
 from ndif_tasks.sandbox import jail, protocol
 
+from .tray import Tray
+
 #: What a zygote may inherit; everything in its environment is readable by every job.
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "LD_LIBRARY_PATH")
+
+
+class Usage(NamedTuple):
+    """What a runner has used: the most memory, resident, shared weights included, and processor time; 0: unknown."""
+
+    peak_bytes: int
+    cpu_s: float
+
+
+UNKNOWN = Usage(0, 0.0)
 
 
 @dataclass
@@ -31,17 +48,19 @@ class Runner:
     number: int
     sock: socket.socket
     output: int
+    #: What its ``/tmp`` holds.
+    scratch_bytes: int
     exited: int = field(default_factory=lambda: os.eventfd(0, os.EFD_CLOEXEC))
     pid: int = 0
     status: int | None = None
-    _last_peak: int = 0
+    _usage: Usage = field(default_factory=lambda: UNKNOWN)
     _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def ended(self, status: int, peak_bytes: int = 0) -> None:
+    def ended(self, status: int, usage: Usage) -> None:
         """Its end was told."""
         with self._lock:
-            self.status, self._last_peak = status, peak_bytes
+            self.status, self._usage = status, usage
             if self._closed:
                 os.close(self.exited)
             else:
@@ -52,15 +71,16 @@ class Runner:
         select.select([self.exited], [], [], wait_s)
         return self.status
 
-    def peak_bytes(self) -> int:
-        """The most memory it has used so far, resident, shared weights included; 0 when nobody knows."""
+    def usage(self) -> Usage:
+        """What it has used so far."""
         try:
             with open(f"/proc/{self.pid}/status") as file:
                 lines = [line for line in file if line.startswith("VmHWM:")]
-            return int(lines[0].split()[1]) * 1024
-        except (OSError, IndexError, ValueError):
+            times = psutil.Process(self.pid).cpu_times()
+            return Usage(int(lines[0].split()[1]) * 1024, times.user + times.system)
+        except (OSError, IndexError, ValueError, psutil.Error):
             self.wait(1.0)  # it has ended, and its zygote is about to say so
-            return self._last_peak
+            return self._usage
 
     def close(self) -> None:
         """Let go of its descriptors."""
@@ -76,7 +96,7 @@ class ZygoteProcess:
     """A running zygote."""
 
     def __init__(self, settings: Settings, model_key: str, dtype: str | None, threads: int) -> None:
-        self._hf_home = settings.hf_home
+        self.tray = Tray(settings)
         self.facts: dict[str, Any] = {}
         self.fork_ms: list[float] = []
         self._runners: dict[int, Runner] = {}
@@ -96,7 +116,14 @@ class ZygoteProcess:
             start_new_session=True,
         )
         theirs.close()
-        order = {"model_key": model_key, "dtype": dtype, "threads": threads, "walls": jail.required(settings)}
+        repo_folder = snapshots.repo_folder(settings.hf_home, ModelKey.parse(model_key).repo_id)
+        order = {
+            "model_key": model_key,
+            "dtype": dtype,
+            "threads": threads,
+            "walls": jail.required(settings),
+            "readable": [str(repo_folder), str(self.tray.path)],
+        }
         protocol.send_packet(self._control, order)
         threading.Thread(target=self._listen, name="zygote-events", daemon=True).start()
 
@@ -112,11 +139,8 @@ class ZygoteProcess:
             raise LoadFailed(self._outcome)
         return True
 
-    def fork(self, adapter: str | None = None) -> Runner:
-        """Ask for a runner; it may be written to at once.
-
-        Args:
-            adapter: the repo id of the one held adapter that it may read beside the model.
+    def fork(self, scratch_bytes: int) -> Runner:
+        """Ask for a runner, with so much room in its ``/tmp``; it may be written to at once.
 
         Raises:
             Unavailable: the zygote is gone.
@@ -127,10 +151,9 @@ class ZygoteProcess:
         try:
             with self._lock:
                 self._count += 1
-                runner = Runner(self._count, ours, read)
+                runner = Runner(self._count, ours, read, scratch_bytes)
                 self._runners[runner.number] = runner
-                readable = [] if adapter is None else [str(snapshots.repo_folder(self._hf_home, adapter))]
-                order = {"op": "fork", "runner": runner.number, "readable": readable}
+                order = {"op": "fork", "runner": runner.number, "scratch_bytes": scratch_bytes}
                 protocol.send_packet(self._control, order, (theirs.fileno(), write))
             return runner
         except OSError:
@@ -154,22 +177,23 @@ class ZygoteProcess:
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
+        self.tray.remove()
 
     def _listen(self) -> None:
         while True:
             packet = protocol.receive_packet(self._control)
             if packet is None:
                 break
-            self._hear(packet[0])
+            self._hear(*packet)
         self._outcome = self._outcome or "the process loading the model ended by itself (see the replica's log)"
         if self._loaded.is_set():
             self._outcome = "the process holding the model ended by itself"
         self._loaded.set()
         self.gone.set()
         for runner in list(self._runners.values()):
-            self._ended(runner, -int(signal.SIGKILL))
+            self._ended(runner, -int(signal.SIGKILL), UNKNOWN)
 
-    def _hear(self, event: dict[str, Any]) -> None:
+    def _hear(self, event: dict[str, Any], handles: list[int]) -> None:
         kind = event.pop("event")
         if kind == "ready":
             self.facts = event
@@ -177,14 +201,24 @@ class ZygoteProcess:
         elif kind == "failed":
             self._outcome = event["reason"]
         elif kind == "forked":
-            self._runners[event["runner"]].pid = event["pid"]
+            self._runners[event["runner"]].pid = _pid_of(handles[0])
             self.fork_ms = [*self.fork_ms[-99:], event["fork_ms"]]
         elif kind == "exited":
-            self._ended(self._runners[event["runner"]], event["status"], event["peak_bytes"])
+            usage = Usage(event["peak_bytes"], event["cpu_s"])
+            self._ended(self._runners[event["runner"]], event["status"], usage)
+        for handle in handles:
+            os.close(handle)
 
-    def _ended(self, runner: Runner, status: int, peak_bytes: int = 0) -> None:
+    def _ended(self, runner: Runner, status: int, usage: Usage) -> None:
         self._runners.pop(runner.number, None)
-        runner.ended(status, peak_bytes)
+        runner.ended(status, usage)
+
+
+def _pid_of(handle: int) -> int:
+    """What this process's tree calls the process of a handle; 0 when it is over."""
+    text = Path(f"/proc/self/fdinfo/{handle}").read_text()
+    found = re.search(r"^Pid:\s+(-?\d+)$", text, re.MULTILINE)
+    return max(0, int(found[1])) if found else 0
 
 
 def _environment(settings: Settings) -> dict[str, str]:
@@ -194,6 +228,7 @@ def _environment(settings: Settings) -> dict[str, str]:
         "HF_HOME": str(settings.hf_home),
         "HF_HUB_OFFLINE": "1",
         "HOME": "/nonexistent",
+        "LOGNAME": "runner",
         "NNSIGHT_CONFIG": os.devnull,
         "PYTHONUNBUFFERED": "1",
         # One thread in the zygote; idle ones in runners must sleep, not spin.

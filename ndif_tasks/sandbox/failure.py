@@ -63,7 +63,7 @@ def _in_model(error: BaseException, module: Any) -> str:
         part = frame.f_locals.get("self")
         if id(part) in paths:
             place = paths[id(part)]
-        elif not _is_farm(frame.f_code.co_filename):
+        elif not is_farm(frame.f_code.co_filename):
             place = None
     return "" if place is None else f"(raised by the model's own forward pass, in {place or 'its root'})\n"
 
@@ -77,12 +77,12 @@ def _strip(summary: traceback.TracebackException) -> None:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        one.stack = traceback.StackSummary.from_list([f for f in one.stack if not _is_farm(f.filename)])
+        one.stack = traceback.StackSummary.from_list([f for f in one.stack if not is_farm(f.filename)])
         line += [other for other in (one.__cause__, one.__context__) if other is not None]
         line += one.exceptions or []
 
 
-def _is_farm(filename: str) -> bool:
+def is_farm(filename: str) -> bool:
     return filename.startswith(_OURS) or filename.startswith("<frozen ")
 
 

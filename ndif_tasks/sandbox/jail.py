@@ -1,79 +1,87 @@
-"""The jail: which walls go up around a runner, in which order, and what is left inside. Must not import torch."""
+"""The jail: which walls go up around a job, in which order, and what is left inside. Must not import torch."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import sys
-import sysconfig
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ndif_models.errors import SettingError
 from ndif_models.settings import Settings
 
-from .walls import Refused, landlock, privileges, seccomp
+from . import places
+from .walls import Refused, landlock, limits, namespaces, privileges, seccomp
+from .walls.namespaces import House
 
-PRIVILEGES, LANDLOCK, SECCOMP = "privileges", "landlock", "seccomp"
-#: In the order in which they go up: without new privileges anybody may raise the next, and the last forbids the others.
-WALLS = (PRIVILEGES, LANDLOCK, SECCOMP)
+USER, NAMESPACES, PRIVILEGES, LANDLOCK = "user", "namespaces", "privileges", "landlock"
+SECCOMP, LIMITS = "seccomp", "limits"
+#: In the order in which they go up: without new privileges anybody may raise the next, and the filter forbids the rest.
+WALLS = (USER, NAMESPACES, PRIVILEGES, LANDLOCK, SECCOMP, LIMITS)
+ACTIVE, DEGRADED, REFUSED = "active", "degraded", "refused"
+#: For each wall whether it is active, or degraded or refused and why.
+Standing = dict[str, str]
 
-#: Shared libraries, time zones, and what the processor is; nothing of anybody's.
-SYSTEM = (
-    *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/etc/localtime"),
-    *("/usr/share/zoneinfo", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu", "/sys/devices/system/node"),
-    *("/dev/urandom", "/dev/zero"),
-    # Libraries make an HTTP client, and read these, even where they are told to stay offline.
-    *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/usr/share/ca-certificates"),
-)
-NULL = Path("/dev/null")
+_TRIAL_BYTES = 2**30
 
 
-def enclose(readable: Sequence[Path]) -> dict[str, str]:
-    """Put up every wall around this process.
+@dataclass(frozen=True)
+class Cell:
+    """What one runner is enclosed in.
+
+    Attributes:
+        readable: what it may read beside the system's libraries; :func:`places.python` for one.
+        scratch_bytes: how much it may write to its own ``/tmp``.
+        required: the walls without which it does not run.
+    """
+
+    readable: Sequence[Path]
+    scratch_bytes: int
+    required: Sequence[str]
+
+
+def enclose(house: House | None, cell: Cell) -> Standing:
+    """Put the walls of a cell up around this process, all but the limits, which are each job's own.
 
     Args:
-        readable: what may be read beside the system's libraries; :func:`python` for one.
-
-    Returns:
-        For each wall the reason why it is not up; empty when it is.
+        house: of the zygote that forked this process as the first of a tree.
+        cell: what is to be left inside.
     """
-    # The process's own entry of /proc is another one's for every process, so it is looked up here and now.
-    inside = [*map(Path, SYSTEM), Path(f"/proc/{os.getpid()}"), *readable]
-    raise_wall: dict[str, Callable[[], None]] = {
-        PRIVILEGES: privileges.raise_wall,
-        LANDLOCK: lambda: landlock.raise_wall(inside, [NULL]),
-        SECCOMP: seccomp.raise_wall,
-    }
-    return {name: _refusal(raise_wall[name]) for name in WALLS}
+    found: Standing = {}
+    if house is not None:
+        found[NAMESPACES] = _standing(lambda: house.shut_in(cell.scratch_bytes))
+    alone = found.get(NAMESPACES) == ACTIVE
+    writable = [Path(places.NULL), *([namespaces.SCRATCH] if alone else [])]
+    found[PRIVILEGES] = _standing(privileges.raise_wall)
+    found[LANDLOCK] = _standing(lambda: landlock.raise_wall([*_visible(), *cell.readable], writable))
+    found[SECCOMP] = _standing(lambda: seccomp.raise_wall(scratch=alone))
+    return found
 
 
 def prepare() -> None:
     """Make what :func:`enclose` needs, once for every process forked from this one.
 
-    Behind the first wall it could not be imported, and made anew it would take each runner ten milliseconds.
+    Within the walls it could not be imported, and made anew it would take each runner ten milliseconds.
     """
-    with contextlib.suppress(Refused):
-        seccomp.common_rules()
+    for scratch in (False, True):
+        with contextlib.suppress(Refused):
+            seccomp.common_rules(scratch)
 
 
-def try_out() -> dict[str, str]:
-    """What :func:`enclose` would answer here, found out by a child."""
+def examine(readable: Sequence[Path]) -> Standing:
+    """How each wall stands when it is raised here by this user, found out by children."""
     prepare()
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.write(write, json.dumps(enclose(python())).encode())
-        finally:
-            os._exit(0)
-    os.close(write)
-    with open(read, "rb") as answer:
-        text = answer.read()
-    os.waitpid(child, 0)
-    found: dict[str, str] = json.loads(text) if text else dict.fromkeys(WALLS, "the trial ended by itself")
-    return found
+    house = House(readable)
+    found = _by_child(lambda: _move_in_and_enclose(house, readable))
+    if found.get(NAMESPACES) != ACTIVE:
+        reason = found.get(NAMESPACES, f"{REFUSED}: the trial ended by itself")
+        found = _by_child(lambda: _enclose_for_trial(None, readable)) or dict.fromkeys(WALLS, reason)
+        found |= {NAMESPACES: reason, USER: f"{REFUSED}: another user could not read the models without namespaces"}
+    elif os.geteuid() != 0:
+        found[USER] = f"{DEGRADED}: only a farm started by root gives its jobs another user than its own"
+    return {wall: found[wall] for wall in WALLS}
 
 
 def required(settings: Settings) -> list[str]:
@@ -91,32 +99,56 @@ def required(settings: Settings) -> list[str]:
     return names
 
 
-def missing(walls: dict[str, str], wanted: Sequence[str]) -> str | None:
-    """One sentence about required walls that are not up; None when all are."""
-    reasons = [f"{name} ({walls.get(name, 'there is no such wall')})" for name in wanted if walls.get(name) != ""]
+def missing(walls: Standing, wanted: Sequence[str]) -> str | None:
+    """One sentence about those of the wanted walls that are refused; None when all are up."""
+    reasons = [f"{name} ({walls[name].removeprefix(f'{REFUSED}: ')})" for name in wanted if is_refused(walls, name)]
     return f"The jail lacks {' and '.join(reasons)}." if reasons else None
 
 
-def _is_site(entry: str) -> bool:
-    return Path(entry).name in ("site-packages", "dist-packages")
+def is_refused(walls: Standing, name: str) -> bool:
+    """Whether a wall was tried and is not there."""
+    return walls.get(name, ACTIVE).startswith(REFUSED)
 
 
-def _refusal(raise_wall: Callable[[], None]) -> str:
+def _move_in_and_enclose(house: House, readable: Sequence[Path]) -> Standing:
     try:
-        raise_wall()
+        house.move_in()
     except Refused as error:
-        return str(error)
-    return ""
+        return {NAMESPACES: f"{REFUSED}: {error}"}
+    return _by_child(lambda: _enclose_for_trial(house, readable), house.fork)
 
 
-def python() -> list[Path]:
-    """Python, its standard library, the installed packages, and packages loaded from elsewhere.
+def _enclose_for_trial(house: House | None, readable: Sequence[Path]) -> Standing:
+    alone = house is not None
+    found = enclose(house, Cell(readable, _TRIAL_BYTES, []))
+    return found | {USER: ACTIVE, LIMITS: _standing(lambda: limits.lower(alone=alone, memory_bytes=_TRIAL_BYTES))}
 
-    Not every folder on the path: a project's own may hold anything, its secrets too.
-    """
-    standard = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "include")}
-    installed = [Path(entry) for entry in sorted({*standard, *sys.path}) if entry in standard or _is_site(entry)]
-    loaded = [module for name, module in sys.modules.items() if "." not in name and hasattr(module, "__path__")]
-    places = {Path(place) for module in loaded for place in module.__path__}
-    elsewhere = [place for place in places if not any(place.is_relative_to(one) for one in installed)]
-    return [*installed, *sorted(elsewhere), Path(sys.executable), Path(sys.base_prefix) / "lib"]
+
+def _by_child(find: Callable[[], Standing], fork: Callable[[], int] = os.fork) -> Standing:
+    """What a child, or whoever goes on in its place, finds; nothing when it ends without a word."""
+    read, write = os.pipe()
+    child = fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            # One write: the doors that are closed meanwhile have copies of this end.
+            os.write(write, json.dumps(find()).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    found: Standing = json.loads(text) if text else {}
+    return found
+
+
+def _visible() -> list[Path]:
+    # The process's own entry of /proc is another one's for every process, so it is looked up here and now.
+    return [*places.system(), *map(Path, places.OF_PROC), Path(f"/proc/{os.getpid()}")]
+
+
+def _standing(raise_wall: Callable[[], str]) -> str:
+    try:
+        weakness = raise_wall()
+    except (Refused, OSError) as error:
+        return f"{REFUSED}: {error}"
+    return f"{DEGRADED}: {weakness}" if weakness else ACTIVE

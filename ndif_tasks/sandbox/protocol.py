@@ -22,11 +22,17 @@ _LENGTH = struct.Struct("!I")
 
 
 class Request(BaseModel):
-    """What a runner is given: how to read the payload, what to ask of the model, and what it may use."""
+    """What a runner is given: how to read the payload, what to ask of the model, where the adapter named there lies,
+    what the block may take (0: no limit) and import (None: everything)."""
 
     compress: bool
     env: dict[str, Any]
-    memory_bytes: int
+    adapter: str | None = None
+    memory_bytes: int = 0
+    cpu_s: int = 0
+    threads: int = 0
+    open_files: int = 0
+    modules: list[str] | None = None
     bytes: int
 
 

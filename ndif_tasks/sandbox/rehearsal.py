@@ -53,7 +53,7 @@ class Rehearsal:
     def play(self) -> None:
         """The whole way of a job but for the forward pass: read, begun, packed. A few milliseconds for any model."""
         if self._able:
-            request = protocol.Request(compress=True, env={}, memory_bytes=0, bytes=len(self._payload))
+            request = protocol.Request(compress=True, env={}, bytes=len(self._payload))
             runner.result(self._model, request, bytearray(self._payload))
 
     def forward(self, interrupted: Callable[[], bool]) -> None:

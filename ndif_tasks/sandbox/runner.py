@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import resource
 import select
 import socket
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import failure, hints, jail, protocol
-from .walls import Refused
+from . import failure, hints, imports, jail, protocol
+from .walls import Refused, limits
+from .walls.namespaces import House
 
 if TYPE_CHECKING:
     from .rehearsal import Rehearsal
@@ -24,34 +24,34 @@ PEAK = "/proc/self/clear_refs"
 IDLE_S = 0.02
 
 
-class Cell(NamedTuple):
-    """What a runner is enclosed in: what it may read beside the system's libraries, and the walls it must have."""
+class Prepared(NamedTuple):
+    """What a zygote has made ready: its model, what to rehearse with it, and the CPU threads of this deployment."""
 
-    readable: list[Path]
-    required: list[str]
+    model: Any
+    rehearsal: Rehearsal
+    threads: int
 
 
-def serve(model: Any, sock: socket.socket, output: int, threads: int, rehearsal: Rehearsal, cell: Cell) -> None:
+def serve(prepared: Prepared, descriptors: Sequence[int], house: House | None, cell: jail.Cell) -> None:
     """Wait for one request, run it, answer, and wait for the replica to end this process.
 
     Args:
-        model: the zygote's model; this process's copy of it is its own.
-        sock: to the replica.
-        output: the descriptor that takes what the block prints.
-        threads: CPU threads of this deployment.
-        rehearsal: what to do while no request is there.
-        cell: the jail to go into first.
+        prepared: this process's copy of it is its own.
+        descriptors: a socket to the replica, and what takes the lines that the block prints.
+        house: of the zygote.
+        cell: the part of the jail to go into first.
 
     Raises:
         Refused: a wall that must be there cannot be put up.
     """
-    _settle(output, threads)
+    sock = socket.socket(fileno=descriptors[0])
+    _settle(descriptors[1], prepared.threads)
     # Opened where it still can be; not every kernel has it.
     peak = os.open(PEAK if os.path.exists(PEAK) else os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    reason = jail.missing(jail.enclose(cell.readable), cell.required)
+    reason = jail.missing(jail.enclose(house, cell), cell.required)
     if reason is not None:
         raise Refused(reason)
-    _rehearse(rehearsal, sock)
+    _rehearse(prepared.rehearsal, sock)
     with contextlib.suppress(OSError):
         os.write(peak, b"5")  # the peak of memory is from now on the job's
     os.close(peak)
@@ -60,8 +60,8 @@ def serve(model: Any, sock: socket.socket, output: int, threads: int, rehearsal:
         return
     payload = bytearray()
     protocol.receive_bytes(sock, request.bytes, payload.extend)
-    _limit(request.memory_bytes)
-    _answer(model, sock, request, payload)
+    _limit(request, alone=house is not None)
+    _answer(prepared.model, sock, request, payload)
     # Unmapping all this takes milliseconds of a core: not while somebody waits for what was just sent. The replica
     # closes its end, and has the process killed, when that is passed on.
     with contextlib.suppress(ConnectionError):
@@ -95,12 +95,23 @@ def _answer(model: Any, sock: socket.socket, request: protocol.Request, payload:
 def result(model: Any, request: protocol.Request, payload: bytearray) -> memoryview:
     """Run a request's block and pack what it saved."""
     try:
-        model._remoteable_set_env(request.env)
+        _set_environment(model, request)
         tracer = _tracer(model, payload, request.compress)
     except BaseException as error:
         raise failure.Unreadable(error) from error
+    if request.modules is not None:
+        sys.meta_path.insert(0, imports.Allowed(request.modules))
     saved = _run(tracer)
     return _pack(saved, request.compress)
+
+
+def _set_environment(model: Any, request: protocol.Request) -> None:
+    adapter = request.env.get("peft")
+    if not adapter:
+        model._remoteable_set_env(request.env)
+        return
+    model._remoteable_set_env(request.env | {"peft": request.adapter})
+    model.peft = adapter  # as it is called where the request was made
 
 
 def _tracer(model: Any, payload: bytearray, compress: bool) -> Any:
@@ -191,12 +202,14 @@ def _reseed() -> None:
     torch.default_generator.seed()
 
 
-def _limit(memory_bytes: int) -> None:
-    with open("/proc/self/statm") as file:
-        mapped = int(file.read().split()[0]) * resource.getpagesize()
-    limit = mapped + memory_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+def _limit(request: protocol.Request, *, alone: bool) -> None:
+    limits.lower(
+        alone=alone,
+        memory_bytes=request.memory_bytes,
+        cpu_s=request.cpu_s,
+        threads=request.threads,
+        open_files=request.open_files,
+    )
 
 
 def _flush() -> None:

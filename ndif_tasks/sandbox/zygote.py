@@ -1,14 +1,15 @@
 """The zygote: holds one model's weights, stays single-threaded for ever, and forks a runner for each job.
 
-Started by a replica as ``python -m ndif_tasks.sandbox.zygote FD`` with an allow-listed environment and no secret:
-its memory is every runner's memory. It never sees a payload or a result; each runner's socket goes to the replica.
+Started by a replica as ``python -m ndif_tasks.sandbox.zygote FD`` with an allow-listed environment and no secret: its
+memory is every runner's memory. It never sees a payload or a result; each runner's socket goes to the replica. A
+model's own code may be anybody's: before it loads one it moves into a house of its own, where the kernel allows that.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
+import itertools
 import os
 import selectors
 import signal
@@ -18,68 +19,66 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ndif_models import snapshots
-from ndif_models.keys import ModelKey
-
-from . import hugepages, jail, protocol
-
-PR_SET_CHILD_SUBREAPER = 36
-PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
+from . import hugepages, jail, kernel, places, protocol
+from .walls import namespaces
 
 
 class Zygote:
     """The loop: take orders from the replica, fork, kill, reap."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, order: dict[str, Any]) -> None:
+        """``order``: the replica's first: the model, how to hold it, what a job may read, which walls it must have."""
         self.control = control
+        self.order = order
         self.runners: dict[int, int] = {}  # pid -> the replica's number for it
         self.model: Any = None
         self.rehearsal: Any = None
-        self.readable: list[Path] = []
-        self.walls: list[str] = []
-        self.threads = 1
+        self.readable = [*places.python(), *map(Path, order["readable"])]
+        self.house: namespaces.House | None = None
 
     def run(self) -> None:
-        """Load, then serve until the replica is gone; leaves no child behind."""
-        packet = protocol.receive_packet(self.control)
-        if packet is None or not self._load(packet[0]):
-            return
+        """Move in, load, then serve until the replica is gone; leaves no child behind."""
         try:
-            self._serve()
+            if self._move_in() and self._load():
+                self._serve()
         finally:
             for pid in list(self.runners):
                 _kill_group(pid)
             self._sweep()
 
-    def _load(self, order: dict[str, Any]) -> bool:
+    def _move_in(self) -> bool:
+        self.walls = jail.examine(self.readable)
+        if lacks := jail.missing(self.walls, jail.WALLS):
+            print(lacks, file=sys.stderr)
+        reason = jail.missing(self.walls, self.order["walls"])
+        if reason is not None:
+            self._tell({"event": "failed", "reason": reason})
+            return False
+        if not jail.is_refused(self.walls, jail.NAMESPACES):
+            self.house = namespaces.House(self.readable)
+            self.house.move_in()
+            os.environ["HF_MODULES_CACHE"] = str(namespaces.WORKSHOP)
+            self.readable.append(namespaces.WORKSHOP)
+        return True
+
+    def _load(self) -> bool:
         from . import model as loading
         from . import rehearsal
 
-        self.threads, self.walls = order["threads"], order["walls"]
-        walls = jail.try_out()
-        if lacks := jail.missing(walls, jail.WALLS):
-            print(lacks, file=sys.stderr)
-        reason = jail.missing(walls, self.walls)
-        if reason is not None:
-            protocol.send_packet(self.control, {"event": "failed", "reason": reason})
-            return False
         try:
-            self.model = loading.load(order["model_key"], order["dtype"])
+            self.model = loading.load(self.order["model_key"], self.order["dtype"])
             facts = loading.facts(self.model)
             self.rehearsal = rehearsal.Rehearsal(self.model)
             self.rehearsal.play()
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".strip()
-            protocol.send_packet(self.control, {"event": "failed", "reason": reason[:4000]})
+            self._tell({"event": "failed", "reason": reason[:4000]})
             return False
-        repo_id = ModelKey.parse(order["model_key"]).repo_id
-        self.readable = [*jail.python(), snapshots.repo_folder(Path(os.environ["HF_HOME"]), repo_id)]
         gc.collect()
         # A collector walking the shared objects would copy every page it looks at into each runner.
         gc.freeze()
         hugepages.gather()
-        protocol.send_packet(self.control, {"event": "ready", "walls": walls, **facts})
+        self._tell({"event": "ready", "walls": self.walls, **facts})
         return True
 
     def _serve(self) -> None:
@@ -104,41 +103,43 @@ class Zygote:
             return False
         order, descriptors = packet
         if order["op"] == "fork":
-            self._fork(order["runner"], descriptors, [*self.readable, *map(Path, order["readable"])])
+            self._fork(order, descriptors)
         elif order["op"] == "kill":
             for pid, number in self.runners.items():
                 if number == order["runner"]:
                     _kill_group(pid)
         return True
 
-    def _fork(self, number: int, descriptors: list[int], readable: list[Path]) -> None:
+    def _fork(self, order: dict[str, Any], descriptors: list[int]) -> None:
         assert_single_threaded()
         started = time.monotonic()
-        pid = os.fork()
+        pid = os.fork() if self.house is None else self.house.fork()
         if pid == 0:
-            self._become_runner(descriptors, readable)
+            self._become_runner(order, descriptors)
+        elapsed_ms = (time.monotonic() - started) * 1000
         for descriptor in descriptors:
             os.close(descriptor)
-        self.runners[pid] = number
-        elapsed_ms = (time.monotonic() - started) * 1000
-        event = {"event": "forked", "runner": number, "pid": pid, "fork_ms": elapsed_ms}
-        protocol.send_packet(self.control, event)
+        self.runners[pid] = order["runner"]
+        # The replica knows it by another number than this tree does: a handle is right in both.
+        handle = os.pidfd_open(pid)
+        self._tell({"event": "forked", "runner": order["runner"], "fork_ms": elapsed_ms}, (handle,))
+        os.close(handle)
 
-    def _become_runner(self, descriptors: list[int], readable: list[Path]) -> NoReturn:
-        # The keeper with its namespaces has its place here.
+    def _become_runner(self, order: dict[str, Any], descriptors: list[int]) -> NoReturn:
         status = 1
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            _libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
+            kernel.name_process("ndif-runner")
+            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+            kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 0)
             os.setsid()
-            self.control.close()
+            _close_others(descriptors)
             from . import runner
 
-            cell = runner.Cell(readable, self.walls)
-            sock = socket.socket(fileno=descriptors[0])
-            runner.serve(self.model, sock, descriptors[1], self.threads, self.rehearsal, cell)
+            cell = jail.Cell(self.readable, order["scratch_bytes"], self.order["walls"])
+            prepared = runner.Prepared(self.model, self.rehearsal, self.order["threads"])
+            runner.serve(prepared, descriptors, self.house, cell)
             status = 0
         finally:
             # Nothing registered in the zygote, or by the block, runs at the end of a runner.
@@ -160,7 +161,8 @@ class Zygote:
                 os.killpg(pid, signal.SIGKILL)  # not the process: its number may be somebody else's by now
             self._sweep()
             event = {"event": "exited", "runner": number, "status": os.waitstatus_to_exitcode(status)}
-            protocol.send_packet(self.control, event | {"peak_bytes": used.ru_maxrss * 1024})
+            cpu_s = used.ru_utime + used.ru_stime
+            self._tell(event | {"peak_bytes": used.ru_maxrss * 1024, "cpu_s": cpu_s})
 
     def _sweep(self) -> None:
         """Kill what runners left behind: their orphans come to the zygote, which is their subreaper."""
@@ -172,6 +174,9 @@ class Zygote:
         for pid in children:
             if pid not in self.runners:
                 os.kill(pid, signal.SIGKILL)
+
+    def _tell(self, event: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
+        protocol.send_packet(self.control, event, descriptors)
 
 
 def assert_single_threaded() -> None:
@@ -189,12 +194,23 @@ def _kill_group(pid: int) -> None:
             continue
 
 
+def _close_others(kept: list[int]) -> None:
+    """What else the zygote has open, a runner could meddle with: its selector above all."""
+    edges = [2, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
+    for low, high in itertools.pairwise(edges):
+        os.closerange(low + 1, high)
+
+
 def main() -> None:
     """Entry point; the one argument is the control socket's descriptor."""
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    kernel.name_process("ndif-zygote")
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Zygote(socket.socket(fileno=int(sys.argv[1]))).run()
+    control = socket.socket(fileno=int(sys.argv[1]))
+    packet = protocol.receive_packet(control)
+    if packet is not None:
+        Zygote(control, packet[0]).run()
 
 
 if __name__ == "__main__":

@@ -141,20 +141,21 @@ def _ports(settings: Settings) -> Iterator[Check]:
 
 def _jail(settings: Settings) -> Iterator[Check]:
     """Each wall that is to stand around a job: whether it goes up here, and whether replicas start without it."""
-    from ndif_tasks.sandbox import jail
+    from ndif_tasks.sandbox import jail, places, policy
 
     try:
         required = jail.required(settings)
+        policy.load(settings.sandbox_policy)
     except SettingError as error:
         yield Check(Verdict.FAIL, "jail", str(error))
         return
-    for name, reason in jail.try_out().items():
-        if not reason:
-            yield Check(Verdict.OK, f"wall {name}", "It goes up around every job.")
+    for name, standing in jail.examine(places.python()).items():
+        if not jail.is_refused({name: standing}, name):
+            yield Check(Verdict.OK, f"wall {name}", f"It stands around every job: {standing}.")
         elif name in required:
-            yield Check(Verdict.FAIL, f"wall {name}", f"Replicas do not start without it: {reason}.")
+            yield Check(Verdict.FAIL, f"wall {name}", f"Replicas do not start without it, {standing}.")
         else:
-            yield Check(Verdict.WARN, f"wall {name}", f"Jobs run without it: {reason}.")
+            yield Check(Verdict.WARN, f"wall {name}", f"Jobs run without it, {standing}.")
 
 
 def _gpu() -> Check:

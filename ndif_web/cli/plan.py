@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from ndif_models.errors import SettingError
 from ndif_models.settings import COMPLETE_VARIABLE, LOOPBACK, WILDCARDS, Settings
+from ndif_tasks.sandbox import jail, policy
 
 from . import binaries, ports
 
@@ -114,6 +115,7 @@ def make(settings: Settings, names: tuple[str, ...]) -> Plan:
             values |= {"api_url": dataclasses.replace(settings, api_port=port).url}
     fixed = dataclasses.replace(settings, **values)  # type: ignore[arg-type]
     _check_distinct(fixed, names)
+    _check_jail(fixed, names)
     store_ports = _store_ports(settings.session_dir) if OBJECT_STORE in names else ()
     return Plan(fixed, names, store_ports, kept["broker_password"])
 
@@ -146,6 +148,13 @@ def _check_addresses(settings: Settings, names: tuple[str, ...]) -> None:
     needs_store = any(name in names for name in (API, CONTROL))
     if needs_store and OBJECT_STORE not in names and not settings.object_store_url:
         raise SettingError("NDIF_OBJECT_STORE_URL is not set, and no farm runs in this session to take it from.")
+
+
+def _check_jail(settings: Settings, names: tuple[str, ...]) -> None:
+    """What each replica would refuse, refused before anything starts."""
+    if AGENT in names:
+        jail.required(settings)
+        policy.load(settings.sandbox_policy)
 
 
 def _check_distinct(settings: Settings, names: tuple[str, ...]) -> None:

@@ -17,7 +17,7 @@ from ndif_models.wire import PICKLE_MAGIC, ZSTD_MAGIC, Envelope, Status, Update,
 from ndif_tasks import updates
 from ndif_tasks.jobs import Job, Submission, is_inline, position_text
 from ndif_tasks.store import payload_object, result_object
-from ndif_web.auth import check_signature, identify, owns_session, sign
+from ndif_web.auth import Identity, check_signature, identify, owns_session, sign
 from ndif_web.deployed import serving_key
 from ndif_web.farm import farm
 
@@ -31,17 +31,17 @@ HEAD_BYTES = max(len(ZSTD_MAGIC), len(PICKLE_MAGIC))
 @blueprint.post("/request")
 def submit() -> Response:
     """Accept a job: checked, stored, in line, and only then answered."""
-    owner = identify(request, farm().settings).owner
+    identity = identify(request, farm().settings)
     check_client(request.headers.get("nnsight-version", ""))
     envelope, blob = _parts()
     key = serving_key(farm(), ModelKey.parse(envelope.model_key))
-    _check_session(envelope.session_id, owner)
+    _check_session(envelope.session_id, identity.owner)
     _check_adapter(envelope.env.peft)
     head = blob.stream.read(HEAD_BYTES)
     blob.stream.seek(0)
     check_payload(head, envelope.compress)
     job_id = new_id()
-    position = farm().jobs.submit(_submission(job_id, key, envelope, owner, blob))
+    position = farm().jobs.submit(_submission(job_id, key, envelope, identity, blob))
     log.info("job %s: number %d in line for %s", job_id, position, key.queue)
     return jsonify(Update(id=job_id, status=Status.RECEIVED, description="Accepted.").model_dump(mode="json"))
 
@@ -86,7 +86,7 @@ def _check_adapter(peft: str | None) -> None:
         raise NotFound(f"The PEFT adapter {peft!r} is not held by this farm; ask its operators to import it.")
 
 
-def _submission(job_id: str, key: ModelKey, envelope: Envelope, owner: str, blob: FileStorage) -> Submission:
+def _submission(job_id: str, key: ModelKey, envelope: Envelope, identity: Identity, blob: FileStorage) -> Submission:
     settings, store = farm().settings, farm().store
     size = blob.stream.seek(0, 2)
     blob.stream.seek(0)
@@ -99,7 +99,8 @@ def _submission(job_id: str, key: ModelKey, envelope: Envelope, owner: str, blob
         id=job_id,
         queue=key.queue,
         stream=envelope.session_id or job_id,
-        owner=owner,
+        owner=identity.owner,
+        tags=identity.tags,
         compress=envelope.compress,
         env=envelope.env.model_dump(exclude_none=True),
         payload=blob.stream.read() if small else None,

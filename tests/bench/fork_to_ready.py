@@ -46,7 +46,7 @@ def run(bench: Bench) -> Iterator[Row]:
 
 def _round(zygote: ZygoteProcess) -> tuple[float, float]:
     began = time.perf_counter()
-    runner = zygote.fork()
+    runner = zygote.fork(2**20)
     request = protocol.Request(compress=False, env={}, memory_bytes=2**32, bytes=len(PAYLOAD))
     protocol.send_header(runner.sock, request)
     runner.sock.sendall(PAYLOAD)

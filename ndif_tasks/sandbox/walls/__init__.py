@@ -1,6 +1,7 @@
-"""The walls around a runner, one file each. A wall goes up in the process that calls it, and never comes down.
+"""The walls around a job, one file each. A wall goes up in the process that calls it, and never comes down.
 
-Every file has ``raise_wall``, which puts it up or raises :class:`Refused` with the reason. Must not import torch.
+Each function that puts one up returns in what it is weaker than elsewhere (empty when it is whole), or raises
+:class:`Refused` with the reason why it is not there at all. Must not import torch.
 """
 
 from __future__ import annotations

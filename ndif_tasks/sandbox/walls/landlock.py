@@ -9,7 +9,9 @@ import ctypes
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from .. import kernel
 from . import Refused
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
@@ -17,15 +19,18 @@ _VERSION_FLAG = 1
 _RULE_PATH_BENEATH = 1
 _O_PATH = os.O_PATH | os.O_CLOEXEC
 
-_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
-_IOCTL_DEV = 1 << 15
+_WRITE_FILE, _READ_FILE, _READ_DIR = 2, 4, 8
+_REMOVE_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_FILE, _MAKE_LINK = 1 << 4, 1 << 5, 1 << 7, 1 << 8, 1 << 12
+_MOVE, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+_READ = _READ_FILE | _READ_DIR
+_USE = _READ | _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_FILE | _MAKE_LINK | _MOVE | _TRUNCATE
+#: What there is no other right for on something that is not a directory.
+_ON_FILES = _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
 #: The newest right on files of each version.
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 _NETWORK_SINCE, _SCOPES_SINCE = 4, 6
 _TCP = 0b11  # bind and connect
 _SCOPES = 0b11  # abstract unix sockets and signals
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Ruleset(ctypes.Structure):
@@ -46,12 +51,12 @@ def version() -> int:
     return _call(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)
 
 
-def raise_wall(readable: Iterable[Path], writable: Iterable[Path]) -> None:
+def raise_wall(readable: Iterable[Path], writable: Iterable[Path]) -> str:
     """From now on this process, its threads and children reach only these paths and what is beneath them.
 
     Args:
         readable: what may be read, and mapped as a library; paths that are not there are passed over.
-        writable: files that may be read and written.
+        writable: devices that may be read and written, and folders in which files may be made and removed too.
 
     Raises:
         Refused: the kernel speaks no Landlock, or does not do it.
@@ -64,12 +69,14 @@ def raise_wall(readable: Iterable[Path], writable: Iterable[Path]) -> None:
     ruleset = _call(_CREATE_RULESET, ctypes.byref(rules), ctypes.c_size_t(ctypes.sizeof(rules)), 0)
     try:
         for path in readable:
-            _allow(ruleset, path, handled & (_READ_FILE | _READ_DIR))
+            _allow(ruleset, path, handled & _READ)
         for path in writable:
-            _allow(ruleset, path, handled & (_READ_FILE | _WRITE_FILE | _IOCTL_DEV))
+            _allow(ruleset, path, handled & (_USE | _IOCTL_DEV))
         _call(_RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
+    lacks = [what for what, there in (("TCP", network), ("signals and abstract sockets", scopes)) if not there]
+    return f"version {speaks} does not hold back {' and '.join(lacks)}" if lacks else ""
 
 
 def _allow(ruleset: int, path: Path, rights: int) -> None:
@@ -79,14 +86,14 @@ def _allow(ruleset: int, path: Path, rights: int) -> None:
         return
     try:
         if not path.is_dir():
-            rights &= ~_READ_DIR
+            rights &= _ON_FILES
         _call(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, ctypes.byref(_Beneath(rights, place)), 0)
     finally:
         os.close(place)
 
 
-def _call(number: int, *given: object) -> int:
-    answer = int(_libc.syscall(ctypes.c_long(number), *given))
-    if answer < 0:
-        raise Refused(f"Landlock: {os.strerror(ctypes.get_errno())}")
-    return answer
+def _call(number: int, *given: Any) -> int:
+    try:
+        return kernel.call(number, *given)
+    except OSError as error:
+        raise Refused(f"Landlock: {error.strerror}") from None

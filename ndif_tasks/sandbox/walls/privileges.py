@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import os
 
+from .. import kernel
 from . import Refused
 
-_PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 23, 24, 38, 47
-_PR_CAP_AMBIENT_CLEAR_ALL = 4
+SYS_ADMIN = 21
 _CAPABILITY_VERSION_3 = 0x20080522
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Header(ctypes.Structure):
@@ -21,19 +20,32 @@ class _Sets(ctypes.Structure):
     _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
 
 
-def raise_wall() -> None:
-    """Give up every capability and every way to new ones.
+def raise_wall(keep: frozenset[int] = frozenset()) -> str:
+    """Give up every capability but some, and every way to new ones.
+
+    Args:
+        keep: numbers of those that stay, beneath 32.
 
     Raises:
         Refused: the kernel does not do it.
     """
-    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise Refused(f"no new privileges: {os.strerror(ctypes.get_errno())}")
-    _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    try:
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        kernel.prctl(kernel.PR_CAP_AMBIENT, kernel.PR_CAP_AMBIENT_CLEAR_ALL)
+        _empty_the_bounding_set(keep)
+        kept = sum(1 << number for number in keep)
+        kernel.capset(ctypes.byref(_Header(_CAPABILITY_VERSION_3, 0)), ctypes.byref((_Sets * 2)(_Sets(kept, kept, 0))))
+    except OSError as error:
+        raise Refused(f"capabilities stay: {error.strerror}") from None
+    return ""
+
+
+def _empty_the_bounding_set(keep: frozenset[int]) -> None:
     number = 0
-    while (held := _libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0)) >= 0:
-        if held:  # only the privileged may drop from the bounding set, and only they gain from it
-            _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
-        number += 1
-    if _libc.capset(ctypes.byref(_Header(_CAPABILITY_VERSION_3, 0)), ctypes.byref((_Sets * 2)())) != 0:
-        raise Refused(f"capabilities: {os.strerror(ctypes.get_errno())}")
+    with contextlib.suppress(OSError):  # the first number that the kernel does not know
+        while True:
+            if kernel.prctl(kernel.PR_CAPBSET_READ, number) and number not in keep:
+                # Only the privileged may drop from it, and only they gain from it.
+                with contextlib.suppress(OSError):
+                    kernel.prctl(kernel.PR_CAPBSET_DROP, number)
+            number += 1

@@ -25,6 +25,11 @@ fstat stat lstat newfstatat statx fstatfs statfs access faccessat faccessat2 rea
 fcntl dup dup2 dup3 pipe pipe2 eventfd2 poll ppoll select pselect6 epoll_create1 epoll_ctl epoll_wait epoll_pwait
 epoll_pwait2 fadvise64 flock fsync fdatasync ftruncate sendfile splice umask
 """
+#: On files of its own, where a process has a folder in which it may make some.
+SCRATCH = """
+mkdir mkdirat rmdir unlink unlinkat rename renameat renameat2 symlink symlinkat truncate fallocate copy_file_range
+chmod fchmod fchmodat utimensat chdir fchdir getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr
+"""
 MEMORY = "brk mmap munmap mremap mprotect madvise mincore msync mlock munlock"
 THREADS = """
 futex futex_waitv set_robust_list get_robust_list rseq set_tid_address arch_prctl membarrier sched_yield
@@ -59,8 +64,11 @@ def library() -> Any:
 
 
 @functools.cache
-def common_rules() -> Any:
+def common_rules(scratch: bool) -> Any:
     """A filter with every rule that is the same for every process, not loaded.
+
+    Args:
+        scratch: whether the process has a folder of its own.
 
     Raises:
         Refused: libseccomp is missing.
@@ -68,7 +76,7 @@ def common_rules() -> Any:
     seccomp = library()
     equal, masked = seccomp.EQ, seccomp.MASKED_EQ
     call = seccomp.SyscallFilter(defaction=seccomp.ERRNO(errno.EPERM))
-    for name in ALLOWED:
+    for name in (*ALLOWED, *(SCRATCH.split() if scratch else ())):
         call.add_rule(seccomp.ALLOW, name)
     # Its flags lie in memory, which a filter cannot read: glibc then falls back to clone, whose flags it can.
     call.add_rule(seccomp.ERRNO(errno.ENOSYS), "clone3")
@@ -84,16 +92,20 @@ def common_rules() -> Any:
     return call
 
 
-def raise_wall() -> None:
+def raise_wall(scratch: bool = False) -> str:
     """From now on this process, its threads and children can make only the calls of this file.
+
+    Args:
+        scratch: whether the process has a folder of its own.
 
     Raises:
         Refused: libseccomp is missing, or the kernel does not do it.
     """
-    seccomp, call = library(), common_rules()
+    seccomp, call = library(), common_rules(scratch)
     for name in ("kill", "tgkill"):
         call.add_rule(seccomp.ALLOW, name, seccomp.Arg(0, seccomp.EQ, os.getpid()))
     try:
         call.load()
     except OSError as error:
         raise Refused(f"the kernel takes no filter: {error.strerror}") from None
+    return ""
