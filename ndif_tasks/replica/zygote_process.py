@@ -27,6 +27,8 @@ from ndif_tasks.sandbox import jail, protocol
 
 from .tray import Tray
 
+#: What is run as a zygote.
+ZYGOTE = ("-m", "ndif_tasks.sandbox.zygote")
 #: What a zygote may inherit; everything in its environment is readable by every job.
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "LD_LIBRARY_PATH")
 
@@ -107,7 +109,7 @@ class ZygoteProcess:
         self.gone = threading.Event()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Without the working folder on its path (-P), all that is on it is Python's, and may be read by every job.
-        argv = [sys.executable, "-P", "-m", "ndif_tasks.sandbox.zygote", str(theirs.fileno())]
+        argv = [sys.executable, "-P", *ZYGOTE, str(theirs.fileno())]
         self.process = subprocess.Popen(
             argv,
             env=_environment(settings),

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
 import traceback
 from pathlib import Path
 from typing import Any
 
-from . import hints
+from . import hints, places
 
 MAX_CHARS = 60_000
 
-_PATHS = {os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-_OURS = (*sorted(_PATHS), str(Path(__file__).resolve().parents[2] / "ndif_"))
+_PATHS = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+_PATHS |= {entry for entry in sys.path if places.is_site(entry)}
+_OURS = (*(os.path.join(path, "") for path in sorted(_PATHS)), str(Path(__file__).resolve().parents[2] / "ndif_"))
 
 
 class Unreadable(Exception):

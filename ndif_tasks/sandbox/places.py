@@ -38,7 +38,7 @@ def python() -> list[Path]:
     Not every folder on the path: a project's own may hold anything, its secrets too.
     """
     standard = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "include")}
-    installed = {Path(entry) for entry in {*standard, *sys.path} if entry in standard or _is_site(entry)}
+    installed = {Path(entry) for entry in {*standard, *sys.path} if entry in standard or is_site(entry)}
     elsewhere = {place for place in _elsewhere() if not any(place.is_relative_to(one) for one in installed)}
     prefix = {Path(sys.executable), Path(sys.base_prefix) / "lib", Path(sys.prefix) / "pyvenv.cfg"}
     return sorted(place for place in installed | elsewhere | prefix if place.exists())
@@ -56,7 +56,7 @@ def outermost(places: Iterable[Path]) -> list[Path]:
 
 def _elsewhere() -> Iterator[Path]:
     """Where packages are that were installed to be edited in place."""
-    outside = [entry for entry in sys.path if os.path.isdir(entry) and not _is_site(entry)]
+    outside = [entry for entry in sys.path if os.path.isdir(entry) and not is_site(entry)]
     names = {found.name for found in pkgutil.iter_modules(_not_standard(outside))}
     names |= {name for one in metadata.distributions() for name in _edited_in_place(one)}
     for name in sorted(names):
@@ -79,5 +79,6 @@ def _not_standard(entries: Sequence[str]) -> list[str]:
     return [entry for entry in entries if not any(Path(entry).is_relative_to(one) for one in standard)]
 
 
-def _is_site(entry: str) -> bool:
+def is_site(entry: str) -> bool:
+    """Whether a folder on Python's path is one of installed packages."""
     return Path(entry).name in ("site-packages", "dist-packages")

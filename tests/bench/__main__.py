@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import big_result, fork_to_ready, latency, naive_loop, start, throughput
+from . import big_result, fork_to_ready, jail, latency, naive_loop, start, throughput
 from .bench import Bench
 from .rows import HEADING, Row, write_json
 
@@ -20,6 +20,7 @@ MEASURES = {
     "latency": latency.run,
     "throughput": throughput.run,
     "naive_loop": naive_loop.run,
+    "jail": jail.run,
     "big_result": big_result.run,
 }
 

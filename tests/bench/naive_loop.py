@@ -16,7 +16,7 @@ from .rows import Row, percentile
 
 TRACES = 50
 ROUNDS = 3
-TARGET_RATIO = 2
+TARGET_RATIO = 1.6
 PROMPTS = [f"The farm answers question {n} of" for n in range(TRACES)]
 
 

@@ -33,10 +33,10 @@ def run(bench: Bench) -> Iterator[Row]:
     """Measure."""
     there = bench.remote(models.GPT2)
     recorded = bench.record(lambda: trace(there, remote=True))
-    _drive(bench.farm.url, recorded, 20, 4)
+    drive(bench.farm.url, recorded, 20, 4)
     for in_flight in IN_FLIGHT:
         before, began = cpu_s(bench.farm), time.perf_counter()
-        _drive(bench.farm.url, recorded, JOBS, in_flight)
+        drive(bench.farm.url, recorded, JOBS, in_flight)
         took_s = time.perf_counter() - began
         spent = cpu_s(bench.farm) - before
         most = max(IN_FLIGHT)
@@ -58,21 +58,16 @@ def cpu_s(farm: Farm) -> Counter[str]:
             except psutil.NoSuchProcess:
                 continue
             if "ndif_tasks.sandbox.zygote" in line:
-                spent["runners"] += times.children_user + times.children_system
-                # A runner is a fork of the zygote and has its command line; only the zygote leads a tree.
-                kind = "runners" if _is_runner(process) else "zygote"
+                kind = "runners" if process.name() == "ndif-runner" else "zygote"
+                if process.name() == "ndif-zygote":  # the doors in front of it have no children that count
+                    spent["runners"] += times.children_user + times.children_system
             else:
                 kind = "replica" if service == "agent" and "node." not in line else service
             spent[kind] += times.user + times.system
     return spent
 
 
-def _is_runner(process: psutil.Process) -> bool:
-    parent = process.parent()
-    return parent is not None and "ndif_tasks.sandbox.zygote" in " ".join(parent.cmdline())
-
-
-def _drive(url: str, recorded: Recorded, jobs: int, in_flight: int) -> None:
+def drive(url: str, recorded: Recorded, jobs: int, in_flight: int) -> None:
     with ExitStack() as stack, ThreadPoolExecutor(in_flight) as pool:
         senders = [stack.enter_context(Sender(url)) for _ in range(in_flight)]
         shares = [jobs // in_flight + (n < jobs % in_flight) for n in range(in_flight)]

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from ndif_tasks.sandbox import jail, places
+from ndif_tasks.sandbox import jail, kernel, places
 from ndif_tasks.sandbox.walls import landlock, privileges, seccomp
 from ndif_tasks.sandbox.walls.namespaces import House
 
@@ -45,6 +45,7 @@ def enclose(walls: list[str]) -> None:
     if "privileges" in walls:
         privileges.raise_wall()
     if "landlock" in walls:
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)  # or only root may put it up
         landlock.raise_wall([*readable, *places.system(), Path(f"/proc/{os.getpid()}")], [Path(places.NULL)])
     if "seccomp" in walls:
         seccomp.raise_wall()
