@@ -32,12 +32,21 @@ def raise_wall(keep: frozenset[int] = frozenset()) -> str:
     try:
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         kernel.prctl(kernel.PR_CAP_AMBIENT, kernel.PR_CAP_AMBIENT_CLEAR_ALL)
-        _empty_the_bounding_set(keep)
-        kept = sum(1 << number for number in keep)
-        kernel.capset(ctypes.byref(_Header(_CAPABILITY_VERSION_3, 0)), ctypes.byref((_Sets * 2)(_Sets(kept, kept, 0))))
+        give_up(keep)
     except OSError as error:
         raise Refused(f"capabilities stay: {error.strerror}") from None
     return ""
+
+
+def give_up(keep: frozenset[int]) -> None:
+    """Give up every capability but some, without closing the way to new ones.
+
+    Raises:
+        OSError: the kernel does not do it.
+    """
+    _empty_the_bounding_set(keep)
+    kept = sum(1 << number for number in keep)
+    kernel.capset(ctypes.byref(_Header(_CAPABILITY_VERSION_3, 0)), ctypes.byref((_Sets * 2)(_Sets(kept, kept, 0))))
 
 
 def _empty_the_bounding_set(keep: frozenset[int]) -> None:
