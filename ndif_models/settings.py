@@ -78,6 +78,9 @@ class Settings:
     max_request_bytes: int = _setting(256 * 2**20, "The largest request body.", unit="bytes", least=1)
     inline_payload_bytes: int = _setting(64 * 2**10, "Payloads up to this size stay in the broker.", unit="bytes")
     inline_result_bytes: int = _setting(8 * 2**20, "Results up to this size ride the client's socket.", unit="bytes")
+    room_to_train: bool = _setting(
+        True, "Serve a model only where a private copy of its weights fits too: a job that writes them all makes one."
+    )
     result_ttl_s: int = _setting(86_400, "How long finished jobs and their results are kept.", unit="s", least=1)
     url_ttl_s: int = _setting(3600, "How long a signed result URL is good.", unit="s", least=1)
     max_attempts: int = _setting(3, "How often a job is tried when its replica dies.", least=1)

@@ -12,8 +12,6 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from ndif_models.errors import NotFound, Unavailable, WireError
 from ndif_tasks import transfer
 from ndif_tasks.jobs import Claimed
@@ -21,6 +19,7 @@ from ndif_tasks.sandbox import jail, protocol
 from ndif_tasks.sandbox.policy import Limits
 from ndif_tasks.store import result_object
 
+from . import memory
 from .output import Output
 from .watch import Verdict, Watched
 from .zygote_process import Runner
@@ -102,7 +101,7 @@ class Attempt:
             compress=self.job.compress,
             env=self.job.env,
             adapter=adapter,
-            memory_bytes=limits.memory_bytes or _spare_bytes(),
+            memory_bytes=limits.memory_bytes or self._spare_bytes(),
             cpu_s=limits.cpu_s,
             threads=limits.threads,
             open_files=limits.open_files,
@@ -110,6 +109,10 @@ class Attempt:
             bytes=size,
         )
         protocol.send_header(self.runner.sock, request)
+
+    def _spare_bytes(self) -> int:
+        weight_bytes = self.server.zygote.facts["size_bytes"]
+        return memory.job_bytes(weight_bytes, self.server.settings.room_to_train, memory.now())
 
     def _listen(self) -> protocol.Answer | None:
         """Pass printed lines on until the runner answers or ends."""
@@ -196,12 +199,6 @@ class Attempt:
             "walls": [wall for wall, standing in facts["walls"].items() if standing == jail.ACTIVE],
             "ended": ended,
         }
-
-
-def _spare_bytes() -> int:
-    """What a job may take when no setting says so: what is free, less a tenth of the machine for everybody else."""
-    memory = psutil.virtual_memory()
-    return int(max(memory.available - memory.total // 10, memory.total // 20))
 
 
 def _chunks(runner: Runner, size: int) -> Iterator[bytes]:

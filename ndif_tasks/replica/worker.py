@@ -12,7 +12,6 @@ import sys
 import threading
 from typing import Any, ClassVar
 
-import psutil
 from celery import bootsteps
 from celery.apps.worker import Worker
 from celery.worker import state
@@ -27,7 +26,7 @@ from ndif_tasks.broker import connect
 from ndif_tasks.jobs import Jobs
 from ndif_tasks.sandbox import policy
 
-from . import run_job
+from . import memory, run_job
 from .zygote_process import ZygoteProcess
 
 log = logging.getLogger(__name__)
@@ -74,10 +73,9 @@ def holdable(name: str, settings: Settings) -> ModelKey:
         raise BadRequest(
             f"{key.repo_id} is held here, but not its revision {key.revision}: run `ndif deploy` to fetch it."
         )
-    needed = snapshots.weight_bytes(settings.hf_home, found)
-    free = psutil.virtual_memory().available
-    if needed > free:
-        raise BadRequest(f"{key.queue} takes {needed >> 20} MiB of memory and {free >> 20} MiB are free.")
+    weight_bytes = snapshots.weight_bytes(settings.hf_home, found)
+    if reason := memory.refusal(key.queue, weight_bytes, settings.room_to_train, memory.now()):
+        raise BadRequest(reason)
     return key
 
 
