@@ -19,11 +19,10 @@ def leave_python() -> None:
     os._exit(3)
 
 
-def be_killed() -> None:
+def abort() -> None:
     import os
-    import signal
 
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.abort()
 
 
 def crash() -> None:
@@ -39,13 +38,13 @@ def break_the_connection() -> None:
 
 
 ENDS: dict[str, Callable[[], object]] = {
-    one.__name__: one for one in (raise_an_error, leave_python, be_killed, crash, break_the_connection)
+    one.__name__: one for one in (raise_an_error, leave_python, abort, crash, break_the_connection)
 }
 #: What the caller of each is told.
 TOLD = {
     "raise_an_error": "after the damage",
     "leave_python": "exit status 3",
-    "be_killed": "killed",
+    "abort": "SIG",
     "crash": "SIGSEGV",
     "break_the_connection": "exit status 1",
 }

@@ -165,8 +165,10 @@ def files(model: Any) -> object:
     import os
 
     def look(folder: str) -> object:
+        # A folder in a scratch of its own is made anew for each runner.
         try:
-            return {one.name: (one.stat().st_size, one.stat().st_mtime_ns) for one in os.scandir(folder)}
+            found = [(one, one.stat()) for one in os.scandir(folder)]
+            return {one.name: (told.st_size, one.is_file() and told.st_mtime_ns) for one, told in found}
         except OSError as error:
             return type(error).__name__
 
