@@ -188,6 +188,18 @@ def test_a_runner_made_while_threads_still_write_is_fresh(gpt2: Victim, farm: Fa
     gpt2.check(*last.values(id)["answer"])
 
 
+def test_a_runner_holds_its_own_descriptors_and_none_of_the_zygotes(victims: dict[str, Victim]) -> None:
+    for victim in victims.values():
+        kinds = [kind for _, kind, _ in victim.seen["descriptors"]]  # type: ignore[attr-defined]
+        assert kinds == ["/dev/null", "pipe:", "pipe:", "socket:"]
+
+
+def test_how_a_job_ended_is_told_after_one_that_took_apart_what_it_could_reach(gpt2: Victim) -> None:
+    gpt2.suffers({}, ends.take_epolls_apart)
+    assert ends.TOLD["leave_python"] in gpt2.suffers({}, ends.leave_python)
+    gpt2.is_fresh()
+
+
 def test_neither_files_nor_memory_nor_processes_are_left(gpt2: Victim, farm: Farm) -> None:
     model = gpt2.model
     with model.session(remote=True):

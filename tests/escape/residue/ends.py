@@ -50,6 +50,17 @@ TOLD = {
 }
 
 
+def take_epolls_apart() -> None:
+    """Unregister everything from every epoll that can be reached."""
+    import ctypes
+
+    remove = 2
+    libc = ctypes.CDLL(None)
+    for descriptor in range(3, 64):
+        for other in range(3, 64):
+            libc.epoll_ctl(descriptor, remove, other, None)
+
+
 def draw() -> list[int]:
     """A long number from every generator."""
     import random

@@ -161,3 +161,17 @@ def leave_descriptors_open(model: Any) -> None:
 
     held = [*os.pipe(), *(one.detach() for one in socket.socketpair())]
     os.set_inheritable(held[0], True)
+
+
+@changes("descriptors", RUNTIME)
+def turn_the_flags_of_open_files(model: Any) -> None:
+    """Flags are the open file's, not the descriptor's: whoever else holds it has them turned too."""
+    import os
+    import stat
+
+    for descriptor in range(1, 256):
+        try:
+            if descriptor != 2 and stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                os.set_blocking(descriptor, not os.get_blocking(descriptor))
+        except OSError:
+            continue
