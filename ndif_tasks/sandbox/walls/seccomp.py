@@ -18,11 +18,13 @@ _CLONE_THREAD = 0x00010000
 _PR_SET_NAME, _PR_GET_NAME, _PR_SET_VMA = 15, 16, 0x53564D41
 #: Terminal size and kind, bytes waiting, and the close-on-exec and non-blocking flags.
 _IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+#: Copies of a descriptor, its flags, locks, the size of a pipe; not who is signalled about it.
+_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)
 
 FILES = """
 read readv pread64 preadv preadv2 write writev pwrite64 pwritev pwritev2 close close_range open openat openat2 lseek
 fstat stat lstat newfstatat statx fstatfs statfs access faccessat faccessat2 readlink readlinkat getdents64 getcwd
-fcntl dup dup2 dup3 pipe pipe2 eventfd2 poll ppoll select pselect6 epoll_create1 epoll_ctl epoll_wait epoll_pwait
+dup dup2 dup3 pipe pipe2 eventfd2 poll ppoll select pselect6 epoll_create1 epoll_ctl epoll_wait epoll_pwait
 epoll_pwait2 fadvise64 flock fsync fdatasync ftruncate sendfile splice umask
 """
 #: On files of its own, where a process has a folder in which it may make some.
@@ -85,6 +87,8 @@ def common_rules(scratch: bool) -> Any:
         call.add_rule(seccomp.ALLOW, "prctl", seccomp.Arg(0, equal, option))
     for request in _IOCTLS:
         call.add_rule(seccomp.ALLOW, "ioctl", seccomp.Arg(1, equal, request))
+    for command in _FCNTLS:
+        call.add_rule(seccomp.ALLOW, "fcntl", seccomp.Arg(1, equal, command))
     call.add_rule(seccomp.ALLOW, "sendto", seccomp.Arg(4, equal, 0))  # to the other end, and nowhere else
     call.add_rule(seccomp.ALLOW, "socketpair", seccomp.Arg(0, equal, int(socket.AF_UNIX)))
     call.add_rule(seccomp.ALLOW, "prlimit64", seccomp.Arg(0, equal, 0))
