@@ -42,7 +42,7 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     type: Literal["result", "error"]
-    description: str = Field(default="", max_length=MAX_HEADER_BYTES)
+    description: str = ""
     bytes: int = Field(default=0, ge=0)
 
 
@@ -69,7 +69,7 @@ def receive_answer(sock: socket.socket, max_result_bytes: int) -> Answer | None:
         return None
     try:
         answer = Answer.model_validate_json(text)
-    except (ValidationError, RecursionError):
+    except ValidationError:
         raise WireError("The block broke the connection its values return by.") from None
     if answer.bytes > max_result_bytes:
         raise WireError(
