@@ -5,6 +5,7 @@ Torch-free. One reader thread takes the zygote's events; everything else may be 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import select
@@ -182,11 +183,10 @@ class ZygoteProcess:
         self.tray.remove()
 
     def _listen(self) -> None:
-        while True:
-            packet = protocol.receive_packet(self._control)
-            if packet is None:
-                break
-            self._hear(*packet)
+        # A model's own code lives where these events come from: whatever is no event ends the zygote's part.
+        with contextlib.suppress(Exception):
+            while (packet := protocol.receive_packet(self._control)) is not None:
+                self._hear(*packet)
         self._outcome = self._outcome or "the process loading the model ended by itself (see the replica's log)"
         if self._loaded.is_set():
             self._outcome = "the process holding the model ended by itself"
