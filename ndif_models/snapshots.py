@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -32,7 +33,8 @@ __all__ = [
 ]
 
 _NAMES_IN_A_SENTENCE = 8
-#: Smaller files are copied even where they could be linked: copies can be made readable for a job's own user.
+#: Smaller files, and those that only their owner reads, are copied even where they could be linked: a copy can be made
+#: readable for a job's own user.
 _LINK_BYTES = 64 * 2**20
 
 
@@ -157,7 +159,8 @@ def _check_weights(path: Path, names: list[str]) -> None:
 def _bring(source: Path, scratch: Path) -> str:
     """Link or copy a file under the hash of its contents, as the Hub names large files."""
     arrived = scratch / "arriving"
-    linked = source.stat().st_size >= _LINK_BYTES and _linked(source, arrived)
+    told = source.stat()
+    linked = told.st_size >= _LINK_BYTES and bool(told.st_mode & stat.S_IROTH) and _linked(source, arrived)
     if not linked:
         shutil.copyfile(source, arrived)
         arrived.chmod(0o644)

@@ -54,6 +54,18 @@ def test_an_imported_model_is_held_and_found(source: Path, hf_home: Path) -> Non
     assert snapshots.weight_bytes(hf_home, imported) == (source / "model.safetensors").stat().st_size
 
 
+@pytest.mark.parametrize(("mode", "linked"), [(0o644, True), (0o600, False)])
+def test_large_weights_are_linked_when_everybody_may_read_them(
+    source: Path, hf_home: Path, monkeypatch: pytest.MonkeyPatch, mode: int, linked: bool
+) -> None:
+    monkeypatch.setattr(snapshots, "_LINK_BYTES", 1)
+    (source / "model.safetensors").chmod(mode)
+    imported = snapshots.import_folder(source, "org/name", hf_home)
+    told = (snapshots.folder(hf_home, imported) / "model.safetensors").stat()
+    assert told.st_mode & 0o777 == 0o644
+    assert (told.st_ino == (source / "model.safetensors").stat().st_ino) is linked
+
+
 def test_a_name_that_differs_only_in_capitals_from_a_held_one_is_refused(source: Path, hf_home: Path) -> None:
     snapshots.import_folder(source, "org/name", hf_home)
     with pytest.raises(Conflict, match="org/name is held here already"):

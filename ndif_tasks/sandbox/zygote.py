@@ -59,7 +59,18 @@ class Zygote:
             self.house.move_in()
             os.environ["HF_MODULES_CACHE"] = str(namespaces.WORKSHOP)
             self.readable.append(namespaces.WORKSHOP)
-        return True
+        return self._may_read()
+
+    def _may_read(self) -> bool:
+        """Whether this user may read what it is to load; loaders say so in a page."""
+        files = (file for folder in self.order["readable"] for file in Path(folder).rglob("*"))
+        closed = next((file for file in files if file.exists() and not os.access(file, os.R_OK)), None)
+        if closed is None:
+            return True
+        folder = next(folder for folder in self.order["readable"] if closed.is_relative_to(folder))
+        reason = f"{closed} cannot be read by the user that loads models; `chmod -R o+rX {folder}` lets it"
+        self._tell({"event": "failed", "reason": reason})
+        return False
 
     def _load(self) -> bool:
         from . import model as loading

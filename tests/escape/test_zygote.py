@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ndif_models import snapshots
+from ndif_models.errors import LoadFailed
 from ndif_models.keys import ModelKey
 from ndif_models.settings import load
 from ndif_tasks.replica.zygote_process import ZygoteProcess
@@ -101,3 +102,20 @@ def test_a_models_own_code_loads_and_reaches_nothing(facts: dict[str, Any]) -> N
     assert len(outcomes) == 11
     assert {name: how for name, how in outcomes.items() if how == "succeeded"} == {}
     assert not [name for name in facts["config"]["environment"] if name.startswith("NDIF_")]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only a farm started by root loads models as another user")
+def test_a_model_that_only_root_may_read_is_one_sentence(made: Path, tmp_path: Path) -> None:
+    held = models.hold("gpt2", "tiny", made, tmp_path, REPO)
+    weights = (snapshots.folder(tmp_path, held) / "model.safetensors").resolve()
+    weights.chmod(0o600)
+    environ = {"HF_HOME": str(tmp_path), "NDIF_SESSION_ROOT": str(tmp_path)}
+    zygote = ZygoteProcess(load(environ=environ, running_session=False), str(ModelKey(REPO)), None, 1)
+    try:
+        with pytest.raises(LoadFailed) as told:
+            assert zygote.loaded(60)
+    finally:
+        zygote.stop()
+    folder = snapshots.repo_folder(tmp_path, REPO)
+    assert str(told.value).startswith(f"{folder}/")
+    assert str(told.value).endswith(f" cannot be read by the user that loads models; `chmod -R o+rX {folder}` lets it")
