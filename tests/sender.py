@@ -57,6 +57,12 @@ class Sender:
         """GET with the sender's headers."""
         return httpx.get(f"{self.url}{path}", headers=self.headers, timeout=30, **kwargs)
 
+    def cancel(self, id: str) -> bool:
+        """Cancel a job; whether it was not over yet."""
+        answer = httpx.delete(f"{self.url}/jobs/{id}", headers=self.headers, timeout=30)
+        assert answer.status_code == 200 and answer.json()["id"] == id, answer.text
+        return bool(answer.json()["cancelled"])
+
     def status(self, id: str) -> dict[str, Any]:
         """The latest status of a job."""
         answer = self.get(f"/response/{id}")
@@ -82,11 +88,15 @@ class Sender:
         """Return once a job has printed a line: its block runs."""
         wait_until(lambda: line in self.lines(id), 120, f"{id} to print {line!r}")
 
-    def values(self, id: str) -> dict[str, Any]:
-        """The saved values of a job, once it has completed."""
+    def body(self, id: str) -> bytes:
+        """The result of a job as it is, once it has completed."""
         body = httpx.get(self.wait_for(id, "COMPLETED")["data"], follow_redirects=True, timeout=60)
         body.raise_for_status()
-        return unpacked(body.content)
+        return body.content
+
+    def values(self, id: str) -> dict[str, Any]:
+        """The saved values of a job, once it has completed."""
+        return unpacked(self.body(id))
 
 
 def unpacked(body: bytes) -> dict[str, Any]:

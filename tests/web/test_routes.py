@@ -116,30 +116,24 @@ def busy(sender: Sender, endless: Sender) -> Iterator[str]:
     id = endless.submit()
     endless.wait_printed(id, "running")
     yield id
-    cancel(sender, id)
+    sender.cancel(id)
     sender.wait_for(id, "ERROR")
-
-
-def cancel(sender: Sender, id: str) -> bool:
-    answer = httpx.delete(f"{sender.url}/jobs/{id}", headers=sender.headers)
-    assert answer.status_code == 200 and answer.json()["id"] == id
-    return bool(answer.json()["cancelled"])
 
 
 def test_a_cancelled_running_job_ends_and_the_next_is_served(sender: Sender, busy: str) -> None:
     following = sender.submit()
-    assert cancel(sender, busy)
+    assert sender.cancel(busy)
     over = sender.wait_for(busy, "ERROR", timeout_s=10)
     assert over["description"].startswith("The job was cancelled.")
     assert over["meta"]["runtime"] > 0 and over["meta"]["max_memory_usage"] > 0
     assert "logits" in sender.values(following)
-    assert not cancel(sender, busy)
+    assert not sender.cancel(busy)
 
 
 def test_a_cancelled_waiting_job_ends_at_once(sender: Sender, busy: str) -> None:
     waiting = sender.submit()
     assert sender.status(waiting)["status"] == "QUEUED"
-    assert cancel(sender, waiting)
+    assert sender.cancel(waiting)
     assert sender.status(waiting)["description"] == "The job was cancelled."
     assert sender.status(busy)["status"] == "RUNNING"
 
@@ -147,7 +141,7 @@ def test_a_cancelled_waiting_job_ends_at_once(sender: Sender, busy: str) -> None
 def test_a_finished_job_is_not_cancelled(sender: Sender) -> None:
     id = sender.submit()
     sender.wait_for(id, "COMPLETED")
-    assert not cancel(sender, id)
+    assert not sender.cancel(id)
     assert sender.status(id)["status"] == "COMPLETED"
 
 
@@ -162,13 +156,13 @@ def test_a_job_of_another_owner_is_none(sender: Sender, strict: Sender, farm: Fa
 def test_places_in_line_are_told_when_they_change(sender: Sender, busy: str) -> None:
     lines: list[Waiting] = [Waiting(sender) for _ in range(3)]
     assert [line.next()["description"] for line in lines] == [f"Position {n} in the queue." for n in (1, 2, 3)]
-    assert cancel(sender, lines[0].id)
+    assert sender.cancel(lines[0].id)
     assert lines[0].rest() == ["ERROR"]
     for line, position in zip(lines[1:], (1, 2), strict=True):
         told = line.next()
         assert (told["status"], told["description"]) == ("QUEUED", f"Position {position} in the queue.")
     assert sender.status(lines[2].id)["description"] == "Position 2 in the queue."
-    assert cancel(sender, busy)
+    assert sender.cancel(busy)
     for line in lines[1:]:
         assert line.rest()[-1] == "COMPLETED"
 

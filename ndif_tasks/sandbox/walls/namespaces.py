@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -149,6 +150,7 @@ def _build(readable: Sequence[tuple[Path, Path]]) -> None:
     kernel.detach(_OLD)
     os.rmdir(_OLD)
     kernel.restrict_mount("/", _READ_ONLY)
+    socket.sethostname("ndif")  # or it would still be the machine's
 
 
 def _bind(place: Path, source: Path, attributes: int = _READ_ONLY) -> None:

@@ -78,6 +78,8 @@ def common_rules(scratch: bool) -> Any:
     seccomp = library()
     equal, masked = seccomp.EQ, seccomp.MASKED_EQ
     call = seccomp.SyscallFilter(defaction=seccomp.ERRNO(errno.EPERM))
+    # Unless told so it kills the thread that calls the kernel in another numbering, with Python's lock in its hand.
+    call.set_attr(seccomp.Attr.ACT_BADARCH, seccomp.ERRNO(errno.EPERM))
     for name in (*ALLOWED, *(SCRATCH.split() if scratch else ())):
         call.add_rule(seccomp.ALLOW, name)
     # Its flags lie in memory, which a filter cannot read: glibc then falls back to clone, whose flags it can.
