@@ -228,6 +228,22 @@ def test_an_import_that_the_farm_lacks_is_named_with_the_callers_line(gpt2: Any,
     assert "import a_library_of_nobody" in str(caught.value)
 
 
+def test_modules_that_nothing_loaded_before_are_found_in_the_jail(gpt2: Any) -> None:
+    names = ("sqlite3", "xml.etree.ElementTree", "zoneinfo", "sympy", "einops", "pandas.plotting", "tarfile", "this")
+
+    with gpt2.trace(PROMPT, remote=True):
+        import importlib
+        import tempfile
+        from pathlib import Path
+
+        found = [importlib.import_module(name).__name__ for name in names].save()  # type: ignore[attr-defined]
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "mine").write_text("a file of the block's own")
+            read = (Path(folder) / "mine").read_text()
+        read.save()
+    assert tuple(found) == names and read == "a file of the block's own"
+
+
 @BOTH
 def test_objects_of_the_clients_classes_come_back_as_its_own(
     repo_id: str, remote_model: Callable[[str], Any], local_model: Callable[[str], Any]
