@@ -11,13 +11,16 @@ HAS_GPU := $(wildcard /proc/driver/nvidia/version)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test check bench clean
+.PHONY: demo test test-gpu check bench clean
 
 demo: $(READY)
 	$(BIN)/python -m ndif_web.cli.demo $(if $(MODEL),--model "$(MODEL)")
 
 test: $(READY)
 	$(BIN)/python -m pytest $(ARGS)
+
+test-gpu: $(READY)
+	$(BIN)/python -m pytest -m gpu $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

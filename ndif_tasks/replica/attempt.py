@@ -53,7 +53,7 @@ class Attempt:
 
     def run(self) -> None:
         """From the payload to the terminal status."""
-        self.started = time.monotonic()
+        self.started, self.gpu_bytes = time.monotonic(), 0
         try:
             self._run()
         except (WireError, NotFound, Unavailable) as error:
@@ -65,6 +65,7 @@ class Attempt:
     def _run(self) -> None:
         with self.server.zygote.tray.adapter(self.job.env.get("peft"), str(self.runner.number)) as adapter:
             answer = self._converse(adapter)
+            self.gpu_bytes = answer.gpu_bytes if answer else 0
             if answer is None:
                 self._end_dead()
             elif answer.type == "error":
@@ -112,7 +113,9 @@ class Attempt:
 
     def _spare_bytes(self) -> int:
         weight_bytes = self.server.zygote.facts["size_bytes"]
-        return memory.job_bytes(weight_bytes, self.server.settings.room_to_train, memory.now())
+        # On a GPU weights are written where they are.
+        copied = self.server.settings.room_to_train and self.server.holder is None
+        return memory.job_bytes(weight_bytes, copied, memory.now())
 
     def _listen(self) -> protocol.Answer | None:
         """Pass printed lines on until the runner answers or ends."""
@@ -186,13 +189,13 @@ class Attempt:
             self.jobs.log(self.job, self.output.drain())
 
     def _meta(self, ended: str) -> dict[str, Any]:
-        used, facts = self.runner.usage(), self.server.zygote.facts
+        used, facts, holder = self.runner.usage(), self.server.zygote.facts, self.server.holder
+        gpus = holder.usage(self.gpu_bytes) if holder else {"max_mem_by_gpu": {}, "max_mem_pct_by_gpu": {}}
         return {
             "runtime": round(time.monotonic() - self.started, 6),
             "cpu_s": round(used.cpu_s, 2),
             "max_memory_usage": used.peak_bytes,
-            "max_mem_by_gpu": {},
-            "max_mem_pct_by_gpu": {},
+            **gpus,
             "threads": self.server.threads,
             "dtype": facts["dtype"],
             "policy": self.policy,

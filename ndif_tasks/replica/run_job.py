@@ -18,17 +18,28 @@ from ndif_tasks.jobs import Jobs
 from ndif_tasks.sandbox.policy import Policy
 
 from .attempt import Attempt
+from .holder_process import HolderProcess
 from .watch import Watch, Watched
 from .zygote_process import Runner, ZygoteProcess
 
 log = logging.getLogger(__name__)
+
+#: How long a killed runner on a GPU may take to be gone.
+RUNNER_END_S = 60.0
 
 
 class Server:
     """What a replica runs jobs with: its zygote, the runner forked ahead, and the job store."""
 
     def __init__(
-        self, settings: Settings, policy: Policy, jobs: Jobs, zygote: ZygoteProcess, replica: str, threads: int
+        self,
+        settings: Settings,
+        policy: Policy,
+        jobs: Jobs,
+        zygote: ZygoteProcess,
+        replica: str,
+        threads: int,
+        holder: HolderProcess | None = None,
     ) -> None:
         self.settings = settings
         self.policy = policy
@@ -36,6 +47,7 @@ class Server:
         self.zygote = zygote
         self.replica = replica
         self.threads = threads
+        self.holder = holder
         self.watch = Watch(jobs)
         self._busy = threading.Lock()
         self._draining = False
@@ -78,8 +90,23 @@ class Server:
         finally:
             self.watch.finish()
             self.zygote.kill(runner)
+            if self.holder is not None:
+                self._restore(self.holder, job.id, runner)
             runner.close()
             self.fork_ahead()
+
+    def _restore(self, holder: HolderProcess, job: str, runner: Runner) -> None:
+        """Have the weights put right before anybody else computes with them, or let nobody."""
+        try:
+            if runner.wait(RUNNER_END_S) is None:
+                raise Unavailable("The process of the last job does not end.")
+            changed = holder.restore()
+        except Unavailable as error:
+            log.error("job %s: the weights cannot be checked: %s", job, error)
+            self.zygote.stop()
+            return
+        if changed:
+            log.info("job %s: it changed %d bytes of the weights; they are as before", job, changed)
 
     def fork_ahead(self) -> None:
         """Have the next job's runner made, unless it is."""

@@ -24,10 +24,11 @@ from ndif_models.settings import Settings, settings
 from ndif_tasks import fleet, routing
 from ndif_tasks.broker import connect
 from ndif_tasks.jobs import Jobs
-from ndif_tasks.sandbox import policy
+from ndif_tasks.sandbox import device, policy
 
 from . import memory, run_job
-from .zygote_process import ZygoteProcess
+from .holder_process import HolderProcess
+from .zygote_process import ZygoteProcess, repo_folder
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,9 @@ def holdable(name: str, settings: Settings) -> ModelKey:
             f"{key.repo_id} is held here, but not its revision {key.revision}: run `ndif deploy` to fetch it."
         )
     weight_bytes = snapshots.weight_bytes(settings.hf_home, found)
-    if reason := memory.refusal(key.queue, weight_bytes, settings.room_to_train, memory.now()):
+    # On a GPU weights are written where they are.
+    copied = settings.room_to_train and device.chosen(os.environ) is None
+    if reason := memory.refusal(key.queue, weight_bytes, copied, memory.now()):
         raise BadRequest(reason)
     return key
 
@@ -91,6 +94,7 @@ class ReplicaStep(bootsteps.StartStopStep):
     requires: ClassVar[set[str]] = {"celery.worker.components:Pool"}
 
     def __init__(self, worker: Any, **kwargs: Any) -> None:
+        self.holder: HolderProcess | None = None
         self.zygote: ZygoteProcess | None = None
         self.server: run_job.Server | None = None
         self.record: fleet.Record = {}
@@ -111,10 +115,15 @@ class ReplicaStep(bootsteps.StartStopStep):
         self.record = self._first_record(worker, key)
         self._heart = fleet.Heart(self._tell)
         limits = policy.load(self.settings.sandbox_policy)
-        self.zygote = ZygoteProcess(self.settings, str(key), self.dtype, self.threads)
-        self._wait_loaded(key)
+        if gpu := device.chosen(os.environ):
+            folder = repo_folder(self.settings, str(key))
+            self.holder = HolderProcess(self.settings, str(key), self.dtype, gpu, folder)
+            self._wait_loaded(key, self.holder)
+            self.record["gpus"] = [gpu]
+        self.zygote = ZygoteProcess(self.settings, str(key), self.dtype, self.threads, self.holder)
+        self._wait_loaded(key, self.zygote)
         jobs = Jobs(self.redis, self.settings)
-        self.server = run_job.Server(self.settings, limits, jobs, self.zygote, self.id, self.threads)
+        self.server = run_job.Server(self.settings, limits, jobs, self.zygote, self.id, self.threads, self.holder)
         run_job.serve_with(self.server)
         fleet.clear_failure(self.redis, key.queue)
         self.record.update(self.zygote.facts, state=fleet.State.HOT, description="Serving.", threads=self.threads)
@@ -135,15 +144,16 @@ class ReplicaStep(bootsteps.StartStopStep):
         run_job.serve_with(None)
         if self.zygote is not None:
             self.zygote.stop()
+        if self.holder is not None:
+            self.holder.stop()
         if self.record:
             self._heart.stop()
             fleet.forget(self.redis, "replica", self.id)
 
-    def _wait_loaded(self, key: ModelKey) -> None:
-        assert self.zygote is not None
+    def _wait_loaded(self, key: ModelKey, process: HolderProcess | ZygoteProcess) -> None:
         waited_s = 0.0
         try:
-            while not self.zygote.loaded(0.2):
+            while not process.loaded(0.2):
                 state.maybe_shutdown()
                 waited_s += 0.2
                 if waited_s > self.settings.load_timeout_s:

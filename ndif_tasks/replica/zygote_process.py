@@ -16,7 +16,7 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 
@@ -27,6 +27,9 @@ from ndif_models.settings import Settings
 from ndif_tasks.sandbox import jail, protocol
 
 from .tray import Tray
+
+if TYPE_CHECKING:
+    from .holder_process import HolderProcess
 
 #: What is run as a zygote.
 ZYGOTE = ("-m", "ndif_tasks.sandbox.zygote")
@@ -98,7 +101,15 @@ class Runner:
 class ZygoteProcess:
     """A running zygote."""
 
-    def __init__(self, settings: Settings, model_key: str, dtype: str | None, threads: int) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        model_key: str,
+        dtype: str | None,
+        threads: int,
+        holder: HolderProcess | None = None,
+    ) -> None:
+        """``holder``: has loaded the weights, where they are on a GPU."""
         self.tray = Tray(settings)
         self.facts: dict[str, Any] = {}
         self.fork_ms: list[float] = []
@@ -113,21 +124,23 @@ class ZygoteProcess:
         argv = [sys.executable, "-P", *ZYGOTE, str(theirs.fileno())]
         self.process = subprocess.Popen(
             argv,
-            env=_environment(settings),
+            env=environment(settings),
             stdin=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(),),
             start_new_session=True,
         )
         theirs.close()
-        repo_folder = snapshots.repo_folder(settings.hf_home, ModelKey.parse(model_key).repo_id)
-        order = {
+        order: dict[str, Any] = {
             "model_key": model_key,
             "dtype": dtype,
             "threads": threads,
             "walls": jail.required(settings),
-            "readable": [str(repo_folder), str(self.tray.path)],
+            "readable": [str(repo_folder(settings, model_key)), str(self.tray.path)],
+            "gpu": None,
         }
-        protocol.send_packet(self._control, order)
+        if holder is not None:
+            order |= {"gpu": holder.gpu, "fingerprint": holder.facts["fingerprint"]}
+        protocol.send_packet(self._control, order, holder.descriptors if holder else ())
         threading.Thread(target=self._listen, name="zygote-events", daemon=True).start()
 
     def loaded(self, wait_s: float) -> bool:
@@ -216,6 +229,11 @@ class ZygoteProcess:
         runner.ended(status, usage)
 
 
+def repo_folder(settings: Settings, model_key: str) -> Path:
+    """Where this machine has a model's files."""
+    return snapshots.repo_folder(settings.hf_home, ModelKey.parse(model_key).repo_id)
+
+
 def _pid_of(handle: int) -> int:
     """What this process's tree calls the process of a handle; 0 when it is over."""
     text = Path(f"/proc/self/fdinfo/{handle}").read_text()
@@ -223,7 +241,8 @@ def _pid_of(handle: int) -> int:
     return max(0, int(found[1])) if found else 0
 
 
-def _environment(settings: Settings) -> dict[str, str]:
+def environment(settings: Settings) -> dict[str, str]:
+    """What a process that loads a model has for an environment."""
     kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     return {
         **kept,
@@ -241,4 +260,6 @@ def _environment(settings: Settings) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "TOKIO_WORKER_THREADS": "1",
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        # A model is loaded on the CPU even where there is a GPU: forks of what has used one cannot.
+        "CUDA_VISIBLE_DEVICES": "",
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from ndif_models.errors import SettingError
 from ndif_models.settings import Settings
 
 from . import places
+from .device import NONE, Device
 from .walls import Refused, landlock, limits, namespaces, privileges, seccomp
 from .walls.namespaces import House
 
@@ -35,11 +37,13 @@ class Cell:
         readable: what it may read beside the system's libraries; :func:`places.python` for one.
         scratch_bytes: how much it may write to its own ``/tmp``.
         required: the walls without which it does not run.
+        device: what it reaches besides the CPU.
     """
 
     readable: Sequence[Path]
     scratch_bytes: int
     required: Sequence[str]
+    device: Device = NONE
 
 
 def enclose(house: House | None, cell: Cell) -> Standing:
@@ -53,35 +57,78 @@ def enclose(house: House | None, cell: Cell) -> Standing:
     if house is not None:
         found[NAMESPACES] = _standing(lambda: house.shut_in(cell.scratch_bytes))
     alone = found.get(NAMESPACES) == ACTIVE
-    writable = [Path(places.NULL), *([namespaces.SCRATCH] if alone else [])]
+    device = cell.device
+    writable = [Path(places.NULL), *device.nodes, *([namespaces.SCRATCH] if alone else [])]
+    readable = [*_visible(), *cell.readable, *device.places, *device.of_proc]
     found[PRIVILEGES] = _standing(privileges.raise_wall)
-    found[LANDLOCK] = _standing(lambda: landlock.raise_wall([*_visible(), *cell.readable], writable))
-    found[SECCOMP] = _standing(lambda: seccomp.raise_wall(scratch=alone))
+    found[LANDLOCK] = _standing(lambda: landlock.raise_wall(readable, writable))
+    found[SECCOMP] = _standing(lambda: seccomp.raise_wall(alone, device))
     return found
 
 
-def prepare() -> None:
+def prepare(device: Device = NONE) -> None:
     """Make what :func:`enclose` needs, once for every process forked from this one.
 
     Within the walls it could not be imported, and made anew it would take each runner ten milliseconds.
     """
     for scratch in (False, True):
         with contextlib.suppress(Refused):
-            seccomp.common_rules(scratch)
+            seccomp.common_rules(scratch, device)
 
 
-def examine(readable: Sequence[Path]) -> Standing:
+def examine(readable: Sequence[Path], device: Device = NONE) -> Standing:
     """How each wall stands when it is raised here by this user, found out by children."""
-    prepare()
-    house = House(readable)
-    found = _by_child(lambda: _move_in_and_enclose(house, readable))
+    prepare(device)
+    house, cell = House(readable, device), Cell(readable, _TRIAL_BYTES, [], device)
+    found = _by_child(lambda: _move_in_and_enclose(house, cell))
     if found.get(NAMESPACES) != ACTIVE:
         reason = found.get(NAMESPACES, f"{REFUSED}: the trial ended by itself")
-        found = _by_child(lambda: _enclose_for_trial(None, readable)) or dict.fromkeys(WALLS, reason)
+        found = _by_child(lambda: _enclose_for_trial(None, cell)) or dict.fromkeys(WALLS, reason)
         found |= {NAMESPACES: reason, USER: f"{REFUSED}: another user could not read the models without namespaces"}
     elif os.geteuid() != 0:
         found[USER] = f"{DEGRADED}: only a farm started by root gives its jobs another user than its own"
     return {wall: found[wall] for wall in WALLS}
+
+
+def move_in(readable: list[Path], device: Device, wanted: Sequence[str]) -> tuple[Standing, House | None]:
+    """Go on in a house of one's own, where the kernel allows that, before a model's own code is loaded.
+
+    Args:
+        readable: what may be read there; where the model's code is laid is added.
+        device: what else may be used there.
+        wanted: the walls without which nothing is to run.
+
+    Returns:
+        How each wall stands, and the house; None where there are no namespaces.
+
+    Raises:
+        Refused: one of the wanted walls does not go up.
+    """
+    walls = examine(readable, device)
+    if lacks := missing(walls, WALLS):
+        print(lacks, file=sys.stderr)
+    if (reason := missing(walls, wanted)) is not None:
+        raise Refused(reason)
+    if is_refused(walls, NAMESPACES):
+        return walls, None
+    house = House(readable, device)
+    house.move_in()
+    os.environ["HF_MODULES_CACHE"] = str(namespaces.WORKSHOP)
+    readable.append(namespaces.WORKSHOP)
+    return walls, house
+
+
+def demand_readable(folders: Sequence[str]) -> None:
+    """Say which file this user may not read, before a loader says so in a page.
+
+    Raises:
+        Refused: naming it, and the way out.
+    """
+    for folder in folders:
+        for file in Path(folder).rglob("*"):
+            if file.exists() and not os.access(file, os.R_OK):
+                way_out = f"`chmod -R o+rX {folder}` lets it"
+                raise Refused(f"{file} cannot be read by the user that loads models; {way_out}")
 
 
 def required(settings: Settings) -> list[str]:
@@ -110,17 +157,17 @@ def is_refused(walls: Standing, name: str) -> bool:
     return walls.get(name, ACTIVE).startswith(REFUSED)
 
 
-def _move_in_and_enclose(house: House, readable: Sequence[Path]) -> Standing:
+def _move_in_and_enclose(house: House, cell: Cell) -> Standing:
     try:
         house.move_in()
     except Refused as error:
         return {NAMESPACES: f"{REFUSED}: {error}"}
-    return _by_child(lambda: _enclose_for_trial(house, readable), house.fork)
+    return _by_child(lambda: _enclose_for_trial(house, cell), house.fork)
 
 
-def _enclose_for_trial(house: House | None, readable: Sequence[Path]) -> Standing:
+def _enclose_for_trial(house: House | None, cell: Cell) -> Standing:
     alone = house is not None
-    found = enclose(house, Cell(readable, _TRIAL_BYTES, []))
+    found = enclose(house, cell)
     return found | {USER: ACTIVE, LIMITS: _standing(lambda: limits.lower(alone=alone, memory_bytes=_TRIAL_BYTES))}
 
 

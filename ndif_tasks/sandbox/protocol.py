@@ -37,13 +37,15 @@ class Request(BaseModel):
 
 
 class Answer(BaseModel):
-    """What a runner may say, once: that so many bytes of result follow, or a description of its failure."""
+    """What a runner may say, once: that so many bytes of result follow, or a description of its failure; and how much
+    it took of a GPU, which is its word alone."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     type: Literal["result", "error"]
     description: str = ""
     bytes: int = Field(default=0, ge=0)
+    gpu_bytes: int = Field(default=0, ge=0, le=2**60)
 
 
 def send_header(sock: socket.socket, header: BaseModel) -> None:

@@ -16,6 +16,7 @@ import torch
 from nnsight.schema.request import RequestModel
 from nnsight.tracing.backend import Backend
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils._pytree import tree_map_only
 
 from . import protocol, runner
 
@@ -55,6 +56,12 @@ class Rehearsal:
         if self._able:
             request = protocol.Request(compress=True, env={}, bytes=len(self._payload))
             runner.result(self._model, request, bytearray(self._payload))
+
+    def move(self, device: torch.device) -> None:
+        """Bring the inputs to where the model is from now on."""
+        if self._able:
+            inputs = (self._args, self._kwargs)
+            self._args, self._kwargs = tree_map_only(torch.Tensor, lambda one: one.to(device), inputs)
 
     def forward(self, interrupted: Callable[[], bool]) -> None:
         """The forward pass of one token: it may take seconds of every thread, and ends before the next module when

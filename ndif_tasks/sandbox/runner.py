@@ -17,6 +17,7 @@ from .walls.namespaces import House
 
 if TYPE_CHECKING:
     from .rehearsal import Rehearsal
+    from .weights.lease import Lease
 
 ZSTD_LEVEL = 1
 PEAK = "/proc/self/clear_refs"
@@ -25,11 +26,13 @@ IDLE_S = 0.02
 
 
 class Prepared(NamedTuple):
-    """What a zygote has made ready: its model, what to rehearse with it, and the CPU threads of this deployment."""
+    """What a zygote has made ready: its model, what to rehearse with it, the CPU threads of this deployment, and where
+    the weights are when they are not the model's own."""
 
     model: Any
     rehearsal: Rehearsal
     threads: int
+    lease: Lease | None = None
 
 
 def serve(prepared: Prepared, descriptors: Sequence[int], house: House | None, cell: jail.Cell) -> None:
@@ -51,6 +54,9 @@ def serve(prepared: Prepared, descriptors: Sequence[int], house: House | None, c
     reason = jail.missing(jail.enclose(house, cell), cell.required)
     if reason is not None:
         raise Refused(reason)
+    if prepared.lease is not None:
+        # Not before: threads that a driver starts must be born behind the walls, which are each thread's own.
+        prepared.lease.enter(prepared.model, prepared.rehearsal)
     _rehearse(prepared.rehearsal, sock)
     with contextlib.suppress(OSError):
         os.write(peak, b"5")  # the peak of memory is from now on the job's
@@ -61,7 +67,7 @@ def serve(prepared: Prepared, descriptors: Sequence[int], house: House | None, c
     payload = bytearray()
     protocol.receive_bytes(sock, request.bytes, payload.extend)
     _limit(request, alone=house is not None)
-    _answer(prepared.model, sock, request, payload)
+    _answer(prepared, sock, request, payload)
     # Unmapping all this takes milliseconds of a core: not while somebody waits for what was just sent. The replica
     # closes its end, and has the process killed, when that is passed on.
     with contextlib.suppress(ConnectionError):
@@ -79,16 +85,17 @@ def _rehearse(rehearsal: Rehearsal, sock: socket.socket) -> None:
                 rehearsal.forward(asked)
 
 
-def _answer(model: Any, sock: socket.socket, request: protocol.Request, payload: bytearray) -> None:
+def _answer(prepared: Prepared, sock: socket.socket, request: protocol.Request, payload: bytearray) -> None:
     try:
-        values = result(model, request, payload)
+        values = result(prepared.model, request, payload)
     except BaseException as error:
         _flush()
-        description = failure.describe(error, model._module)
-        protocol.send_header(sock, protocol.Answer(type="error", description=description))
+        description = failure.describe(error, prepared.model._module)
+        answer = protocol.Answer(type="error", description=description, gpu_bytes=_gpu_bytes(prepared))
+        protocol.send_header(sock, answer)
         return
     _flush()
-    protocol.send_header(sock, protocol.Answer(type="result", bytes=len(values)))
+    protocol.send_header(sock, protocol.Answer(type="result", bytes=len(values), gpu_bytes=_gpu_bytes(prepared)))
     sock.sendall(values)
 
 
@@ -103,6 +110,13 @@ def result(model: Any, request: protocol.Request, payload: bytearray) -> memoryv
         sys.meta_path.insert(0, imports.Allowed(request.modules))
     saved = _run(tracer)
     return _pack(saved, request.compress)
+
+
+def _gpu_bytes(prepared: Prepared) -> int:
+    try:
+        return 0 if prepared.lease is None else prepared.lease.peak_bytes()
+    except Exception:  # after a fault the device answers nothing but errors
+        return 0
 
 
 def _set_environment(model: Any, request: protocol.Request) -> None:

@@ -3,6 +3,7 @@
 Started by a replica as ``python -m ndif_tasks.sandbox.zygote FD`` with an allow-listed environment and no secret: its
 memory is every runner's memory. It never sees a payload or a result; each runner's socket goes to the replica. A
 model's own code may be anybody's: before it loads one it moves into a house of its own, where the kernel allows that.
+On a GPU somebody else holds the weights: this process gives its own away once it has loaded, and never uses the device.
 """
 
 from __future__ import annotations
@@ -16,25 +17,31 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import hugepages, jail, kernel, places, protocol
-from .walls import namespaces
+from . import device, hugepages, jail, kernel, places, protocol
+from .walls import Refused
+from .walls.namespaces import House
 
 
 class Zygote:
     """The loop: take orders from the replica, fork, kill, reap."""
 
-    def __init__(self, control: socket.socket, order: dict[str, Any]) -> None:
-        """``order``: the replica's first: the model, how to hold it, what a job may read, which walls it must have."""
+    def __init__(self, control: socket.socket, order: dict[str, Any], arena: Sequence[int] = ()) -> None:
+        """``order``: the replica's first: the model, how to hold it, what a job may read, which walls it must have;
+        ``arena``: descriptors of the weights, where they are on a GPU."""
         self.control = control
         self.order = order
         self.runners: dict[int, int] = {}  # pid -> the replica's number for it
         self.model: Any = None
         self.rehearsal: Any = None
         self.readable = [*places.python(), *map(Path, order["readable"])]
-        self.house: namespaces.House | None = None
+        self.device = device.of(order["gpu"])
+        self.arena = tuple(arena)
+        self.lease: Any = None
+        self.house: House | None = None
 
     def run(self) -> None:
         """Move in, load, then serve until the replica is gone; leaves no child behind."""
@@ -47,30 +54,13 @@ class Zygote:
             self._sweep()
 
     def _move_in(self) -> bool:
-        self.walls = jail.examine(self.readable)
-        if lacks := jail.missing(self.walls, jail.WALLS):
-            print(lacks, file=sys.stderr)
-        reason = jail.missing(self.walls, self.order["walls"])
-        if reason is not None:
-            self._tell({"event": "failed", "reason": reason})
+        try:
+            self.walls, self.house = jail.move_in(self.readable, self.device, self.order["walls"])
+            jail.demand_readable(self.order["readable"])
+        except Refused as error:
+            self._tell({"event": "failed", "reason": str(error)})
             return False
-        if not jail.is_refused(self.walls, jail.NAMESPACES):
-            self.house = namespaces.House(self.readable)
-            self.house.move_in()
-            os.environ["HF_MODULES_CACHE"] = str(namespaces.WORKSHOP)
-            self.readable.append(namespaces.WORKSHOP)
-        return self._may_read()
-
-    def _may_read(self) -> bool:
-        """Whether this user may read what it is to load; loaders say so in a page."""
-        files = (file for folder in self.order["readable"] for file in Path(folder).rglob("*"))
-        closed = next((file for file in files if file.exists() and not os.access(file, os.R_OK)), None)
-        if closed is None:
-            return True
-        folder = next(folder for folder in self.order["readable"] if closed.is_relative_to(folder))
-        reason = f"{closed} cannot be read by the user that loads models; `chmod -R o+rX {folder}` lets it"
-        self._tell({"event": "failed", "reason": reason})
-        return False
+        return True
 
     def _load(self) -> bool:
         from . import model as loading
@@ -81,6 +71,8 @@ class Zygote:
             facts = loading.facts(self.model)
             self.rehearsal = rehearsal.Rehearsal(self.model)
             self.rehearsal.play()
+            if self.arena:
+                self._take_lease()
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".strip()
             self._tell({"event": "failed", "reason": reason[:4000]})
@@ -91,6 +83,11 @@ class Zygote:
         hugepages.gather()
         self._tell({"event": "ready", "walls": self.walls, **facts})
         return True
+
+    def _take_lease(self) -> None:
+        from .weights import lease
+
+        self.lease = lease.take(self.model, self.order["gpu"], self.order["fingerprint"], self.arena)
 
     def _serve(self) -> None:
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -123,6 +120,8 @@ class Zygote:
 
     def _fork(self, order: dict[str, Any], descriptors: list[int]) -> None:
         assert_single_threaded()
+        if self.lease is not None:
+            assert_no_context()
         started = time.monotonic()
         pid = os.fork() if self.house is None else self.house.fork()
         if pid == 0:
@@ -145,11 +144,11 @@ class Zygote:
             kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 0)
             os.setsid()
-            _close_others(descriptors)
+            _close_others([*descriptors, *self.arena])
             from . import runner
 
-            cell = jail.Cell(self.readable, order["scratch_bytes"], self.order["walls"])
-            prepared = runner.Prepared(self.model, self.rehearsal, self.order["threads"])
+            cell = jail.Cell(self.readable, order["scratch_bytes"], self.order["walls"], self.device)
+            prepared = runner.Prepared(self.model, self.rehearsal, self.order["threads"], self.lease)
             runner.serve(prepared, descriptors, self.house, cell)
             status = 0
         finally:
@@ -197,6 +196,14 @@ def assert_single_threaded() -> None:
         raise RuntimeError(f"The zygote has {len(threads)} threads and must have one.")
 
 
+def assert_no_context() -> None:
+    """A context is its process's: what is forked from one that has used the GPU can never use it."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        raise RuntimeError("The zygote has used the GPU and must not.")
+
+
 def _kill_group(pid: int) -> None:
     for kill in (os.killpg, os.kill):
         try:
@@ -221,7 +228,7 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     packet = protocol.receive_packet(control)
     if packet is not None:
-        Zygote(control, packet[0]).run()
+        Zygote(control, *packet).run()
 
 
 if __name__ == "__main__":

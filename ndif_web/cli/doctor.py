@@ -169,7 +169,7 @@ def _gpu() -> Check:
         return Check(Verdict.WARN, "gpu", "The NVIDIA driver sees no GPU; replicas run on the CPU.")
     if "+cpu" in metadata.version("torch"):
         return Check(Verdict.WARN, "gpu", f"{count} GPU(s), but torch is a CPU build; install one for CUDA.")
-    return Check(Verdict.OK, "gpu", f"{count} GPU(s), {line.partition(': ')[2] or line}.")
+    return Check(Verdict.WARN, "gpu", f"{count} GPU(s), {line.partition(': ')[2] or line}; unverified on GPU.")
 
 
 def _memory() -> Check:

@@ -16,7 +16,7 @@ zygote_process.ZYGOTE = (__file__,)
 
 def main() -> None:
     """A zygote that forks runners and puts nothing up around them."""
-    jail.examine = lambda readable: dict.fromkeys(jail.WALLS, f"{jail.REFUSED}: not wanted here")
+    jail.examine = lambda *_: dict.fromkeys(jail.WALLS, f"{jail.REFUSED}: not wanted here")
     jail.enclose = lambda house, cell: {}
     zygote.main()
 

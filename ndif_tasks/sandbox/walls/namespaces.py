@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .. import kernel, places
+from ..device import NONE, Device
 from . import Refused, privileges, user
 
 _HOUSE = kernel.NEWNS | kernel.NEWPID | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS | kernel.NEWCGROUP
@@ -32,8 +33,10 @@ _BYTES_A_FILE = 16 * 2**10
 class House:
     """Where a zygote lives, once :meth:`move_in` has returned."""
 
-    def __init__(self, readable: Iterable[Path]) -> None:
-        self._places = [(place, place.resolve()) for place in places.outermost([*places.system(), *readable])]
+    def __init__(self, readable: Iterable[Path], device: Device = NONE) -> None:
+        wanted = places.outermost([*places.system(), *readable, *device.places])
+        self._places = [(place, place.resolve()) for place in wanted]
+        self._nodes = device.nodes
         self._tree = -1
 
     def move_in(self) -> str:
@@ -47,7 +50,7 @@ class House:
         try:
             _leave()
             _become_first()
-            _build(self._places)
+            _build(self._places, self._nodes)
             if os.geteuid() == 0:
                 user.drop()
             # What is mounted so far is from now on locked as it is, for whoever lives here. A tree made by these users
@@ -130,8 +133,8 @@ def _become_first() -> None:
     os._exit(code if code >= 0 else 128 - code)
 
 
-def _build(readable: Sequence[tuple[Path, Path]]) -> None:
-    """A root with these places, each from where its links lead, and nothing else."""
+def _build(readable: Sequence[tuple[Path, Path]], nodes: Sequence[Path]) -> None:
+    """A root with these places, each from where its links lead, these devices, and nothing else."""
     base = str(SCRATCH)
     kernel.mount("none", "/", None, kernel.RECURSIVE | kernel.PRIVATE)
     kernel.mount("tmpfs", base, "tmpfs", kernel.NOSUID | kernel.NODEV, "mode=0755")
@@ -146,7 +149,8 @@ def _build(readable: Sequence[tuple[Path, Path]]) -> None:
         _mount_memory(own, _OWN_BYTES)
     for place, source in readable:
         _bind(place, Path(f"{_OLD}{source}"))
-    _bind(Path(places.NULL), Path(f"{_OLD}{places.NULL}"), kernel.ATTR_NOSUID)
+    for node in (Path(places.NULL), *nodes):
+        _bind(node, Path(f"{_OLD}{node}"), kernel.ATTR_NOSUID)
     kernel.detach(_OLD)
     os.rmdir(_OLD)
     kernel.restrict_mount("/", _READ_ONLY)

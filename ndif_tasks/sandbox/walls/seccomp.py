@@ -12,6 +12,7 @@ import os
 import socket
 from typing import Any
 
+from .. import device
 from . import Refused
 
 _CLONE_THREAD = 0x00010000
@@ -66,11 +67,12 @@ def library() -> Any:
 
 
 @functools.cache
-def common_rules(scratch: bool) -> Any:
+def common_rules(scratch: bool, given: device.Device = device.NONE) -> Any:
     """A filter with every rule that is the same for every process, not loaded.
 
     Args:
         scratch: whether the process has a folder of its own.
+        given: the device that it works on.
 
     Raises:
         Refused: libseccomp is missing.
@@ -80,7 +82,7 @@ def common_rules(scratch: bool) -> Any:
     call = seccomp.SyscallFilter(defaction=seccomp.ERRNO(errno.EPERM))
     # Unless told so it kills the thread that calls the kernel in another numbering, with Python's lock in its hand.
     call.set_attr(seccomp.Attr.ACT_BADARCH, seccomp.ERRNO(errno.EPERM))
-    for name in (*ALLOWED, *(SCRATCH.split() if scratch else ())):
+    for name in (*ALLOWED, *(SCRATCH.split() if scratch else ()), *given.calls):
         call.add_rule(seccomp.ALLOW, name)
     # Its flags lie in memory, which a filter cannot read: glibc then falls back to clone, whose flags it can.
     call.add_rule(seccomp.ERRNO(errno.ENOSYS), "clone3")
@@ -89,6 +91,8 @@ def common_rules(scratch: bool) -> Any:
         call.add_rule(seccomp.ALLOW, "prctl", seccomp.Arg(0, equal, option))
     for request in _IOCTLS:
         call.add_rule(seccomp.ALLOW, "ioctl", seccomp.Arg(1, equal, request))
+    for mask, number in given.ioctls:
+        call.add_rule(seccomp.ALLOW, "ioctl", seccomp.Arg(1, masked, mask, number))
     for command in _FCNTLS:
         call.add_rule(seccomp.ALLOW, "fcntl", seccomp.Arg(1, equal, command))
     call.add_rule(seccomp.ALLOW, "sendto", seccomp.Arg(4, equal, 0))  # to the other end, and nowhere else
@@ -98,16 +102,17 @@ def common_rules(scratch: bool) -> Any:
     return call
 
 
-def raise_wall(scratch: bool = False) -> str:
+def raise_wall(scratch: bool = False, given: device.Device = device.NONE) -> str:
     """From now on this process, its threads and children can make only the calls of this file.
 
     Args:
         scratch: whether the process has a folder of its own.
+        given: the device that it works on.
 
     Raises:
         Refused: libseccomp is missing, or the kernel does not do it.
     """
-    seccomp, call = library(), common_rules(scratch)
+    seccomp, call = library(), common_rules(scratch, given)
     for name in ("kill", "tgkill"):
         call.add_rule(seccomp.ALLOW, name, seccomp.Arg(0, seccomp.EQ, os.getpid()))
     try:
