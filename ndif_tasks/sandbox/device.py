@@ -71,8 +71,4 @@ def has_cuda_build() -> bool:
 
 
 def _found(root: Path, patterns: tuple[str, ...] | list[str]) -> tuple[Path, ...]:
-    return tuple(sorted(place for pattern in patterns for place in root.glob(pattern) if not _is_closed(place)))
-
-
-def _is_closed(place: Path) -> bool:
-    return place.is_dir() and place.parent.name == "nvidia-caps"
+    return tuple(sorted(place for pattern in patterns for place in root.glob(pattern)))
