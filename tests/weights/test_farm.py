@@ -5,7 +5,6 @@ job's write is in the one copy that there is, until it is put right.
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -119,7 +118,16 @@ def test_a_write_is_found_counted_and_put_right(held: Held) -> None:
 
 
 def test_training_every_weight_is_put_right(held: Held) -> None:
-    model, before = held.model, held.changes()
+    before = held.changes()
+    assert not torch.equal(train(held.model), next(held.local._module.parameters()))
+    held.is_fresh()
+    (count,) = held.changes()[len(before) :]
+    assert count > sum(parameter.numel() for parameter in held.local._module.parameters())
+
+
+def train(model: Any) -> Any:
+    """One weight after a step of all."""
+    step = None
     with model.session(remote=True):
         import torch
 
@@ -127,30 +135,30 @@ def test_training_every_weight_is_put_right(held: Held) -> None:
         model._module(torch.tensor([[1, 2, 3]])).logits.square().sum().backward()
         torch.optim.AdamW(parameters, lr=0.1).step()
         step = parameters[0].detach().clone().save()
-    assert not torch.equal(step, next(held.local._module.parameters()))
-    held.is_fresh()
-    (count,) = held.changes()[len(before) :]
-    assert count > sum(parameter.numel() for parameter in held.local._module.parameters())
+    return step
 
 
 def test_a_write_is_in_the_holders_memory_until_the_job_is_over(held: Held) -> None:
     holder, mark = held.process("ndif-holder"), 12345.678
     needle = torch.full((32,), mark).numpy().tobytes()
     assert needle not in arena(holder)
-    backend, model = recorder(held.model), held.model
-    backend.blocking = False
+    id = begin_endless(held.model, mark)
+    wait_until(lambda: needle in arena(holder), 60, "the write to be seen")
+    httpx.delete(f"{held.url}/jobs/{id}", timeout=30).raise_for_status()
+    wait_until(lambda: needle not in arena(holder), 60, "the write to be put right")
+    held.is_fresh()
 
+
+def begin_endless(model: Any, mark: float) -> str:
+    """Start a job that writes a row of weights and never ends; its id."""
+    backend = recorder(model)
+    backend.blocking = False
     with model.session(backend=backend):
         import time
 
         model._module.get_input_embeddings().weight[0].fill_(mark)
-        print("written")
         time.sleep(600)
-
-    wait_until(lambda: needle in arena(holder), 60, "the write to be seen")
-    httpx.delete(f"{held.url}/jobs/{backend.job_id}", timeout=30).raise_for_status()
-    wait_until(lambda: needle not in arena(holder), 60, "the write to be put right")
-    held.is_fresh()
+    return str(backend.job_id)
 
 
 def arena(process: psutil.Process) -> bytes:
@@ -178,9 +186,9 @@ def test_a_job_that_crashes_costs_itself_and_its_writes_are_put_right(held: Held
 
 
 def test_what_a_job_took_of_the_device_is_told(held: Held) -> None:
-    backend = recorder(held.model)
-    with held.model.trace(PROMPT, backend=backend):
-        held.model.lm_head.output.save()
+    backend, model = recorder(held.model), held.model
+    with model.trace(PROMPT, backend=backend):
+        model.lm_head.output.save()
     peak = backend.meta["max_mem_by_gpu"]["0"]
     assert 0 < (peak - stand_in.PEAK_BYTES) < stand_in.TOTAL_BYTES
     assert backend.meta["max_mem_pct_by_gpu"] == {"0": round(100 * peak / stand_in.TOTAL_BYTES, 2)}
@@ -194,8 +202,13 @@ def test_a_saved_weight_is_not_the_whole_arena(held: Held) -> None:
     assert backend.sizes[0] < 2 * weight.nbytes
 
 
-def test_without_its_holder_a_replica_serves_nobody_after_the_job_that_runs(held: Held) -> None:
-    held.process("ndif-holder").send_signal(signal.SIGKILL)
-    assert_equal(compute(held.local), compute(held.model, remote=True))  # the memory is there as long as it is mapped
-    held.worker.wait(30)
+def test_a_replica_whose_holder_is_gone_ends_with_the_job_that_runs(held: Held) -> None:
+    holder, mark = held.process("ndif-holder"), 54321.25
+    id = begin_endless(held.model, mark)
+    needle = torch.full((32,), mark).numpy().tobytes()
+    wait_until(lambda: needle in arena(holder), 60, "the write to be seen")
+    holder.kill()
+    assert held.worker.is_running()
+    httpx.delete(f"{held.url}/jobs/{id}", timeout=30).raise_for_status()
+    wait_until(lambda: not held.worker.is_running() or held.worker.status() == psutil.STATUS_ZOMBIE, 60, "its end")
     assert "the weights cannot be checked" in held.log.read_text()
