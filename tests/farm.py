@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import redis
 
 from ndif_models.session import read
@@ -128,6 +130,13 @@ def descendants_of_session(session_dir: Path) -> list[tuple[int, str]]:
             if mark in text:
                 found.append((int(entry.name), (entry / "cmdline").read_text().replace("\0", " ")))
     return found
+
+
+def beneath(process: psutil.Process) -> Iterator[tuple[str, psutil.Process]]:
+    """What a process has started, and that in turn, with their names; those that end meanwhile are left out."""
+    for one in process.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            yield one.name(), one
 
 
 def as_json(text: str) -> Any:

@@ -20,7 +20,7 @@ import psutil
 
 from ndif_tasks import fleet
 from tests import blocks, models
-from tests.farm import wait_until
+from tests.farm import beneath, wait_until
 from tests.sender import Sender as PlainSender
 from tests.sender import record
 
@@ -131,4 +131,4 @@ def _kill_to_freed(bench: Bench) -> float:
 
 def _runners(bench: Bench) -> list[psutil.Process]:
     top = psutil.Process(bench.farm.service_pid("agent"))
-    return [one for one in top.children(recursive=True) if one.name() == "ndif-runner"]
+    return [one for name, one in beneath(top) if name == "ndif-runner"]

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests import models
-from tests.farm import Farm, descendants_of_session
+from tests.farm import Farm, beneath, descendants_of_session
 from tests.sender import Sender, record
 
 from .attacks import ALL
@@ -42,7 +42,7 @@ def zygote(farm: Farm) -> psutil.Process:
     replica = farm.replicas(models.GPT2)[0]["replica_id"]
     processes = descendants_of_session(farm.session_dir.parent)
     worker = next(pid for pid, line in processes if f"-n {replica}@" in line and "leash.py" not in line)
-    return next(child for child in psutil.Process(worker).children(recursive=True) if child.name() == "ndif-zygote")
+    return next(one for name, one in beneath(psutil.Process(worker)) if name == "ndif-zygote")
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ import torch
 from ndif_tasks import fleet
 from tests import models
 from tests.contract.support import BOTH, assert_equal, layers, recorder
-from tests.farm import Farm, wait_until
+from tests.farm import Farm, beneath, wait_until
 from tests.sender import Sender, record
 
 from .residue import ends
@@ -213,7 +213,7 @@ def test_neither_files_nor_memory_nor_processes_are_left(gpt2: Victim, farm: Far
     replica = psutil.Process(replicas(farm)[FRESH[models.GPT2]])
 
     def only_one_runner() -> bool:
-        names = sorted(one.name() for one in replica.children(recursive=True))
+        names = sorted(name for name, _ in beneath(replica))
         return names in (["ndif-runner", "ndif-zygote"], ["ndif-door", "ndif-door", "ndif-runner", "ndif-zygote"])
 
     wait_until(only_one_runner, what="one runner to be left")

@@ -20,7 +20,7 @@ import torch
 from ndif_tasks import fleet
 from tests import models
 from tests.contract.support import assert_equal, layers, recorder
-from tests.farm import Farm, wait_until
+from tests.farm import Farm, beneath, wait_until
 from tests.weights import stand_in
 
 PROMPT = "The farm answers"
@@ -43,7 +43,7 @@ class Held:
 
     def process(self, name: str) -> psutil.Process:
         """Its one process of this name."""
-        (found,) = [one for one in self.worker.children(recursive=True) if one.name() == name]
+        (found,) = [one for called, one in beneath(self.worker) if called == name]
         return found
 
     def is_fresh(self) -> None:
