@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from ndif_models.errors import LoadFailed, Unavailable
 from ndif_models.settings import Settings
 from ndif_tasks.sandbox import jail, protocol
 
-from .zygote_process import environment
+from .zygote_process import end, environment
 
 #: What is run as a holder.
 HOLDER = ("-m", "ndif_tasks.sandbox.weights.holder")
@@ -91,12 +90,7 @@ class HolderProcess:
 
     def stop(self) -> None:
         """End it; the memory is free once the last runner that maps it has ended too."""
-        self._control.shutdown(socket.SHUT_RDWR)
-        try:
-            self.process.wait(3)
-        except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
+        end(self.process, self._control)
         for descriptor in self.descriptors:
             os.close(descriptor)
         self.descriptors = ()

@@ -187,12 +187,7 @@ class ZygoteProcess:
 
     def stop(self) -> None:
         """End the zygote and all its runners."""
-        self._control.shutdown(socket.SHUT_RDWR)
-        try:
-            self.process.wait(3)
-        except subprocess.TimeoutExpired:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
+        end(self.process, self._control)
         self.tray.remove()
 
     def _listen(self) -> None:
@@ -232,6 +227,18 @@ class ZygoteProcess:
 def repo_folder(settings: Settings, model_key: str) -> Path:
     """Where this machine has a model's files."""
     return snapshots.repo_folder(settings.hf_home, ModelKey.parse(model_key).repo_id)
+
+
+def end(process: subprocess.Popen[bytes], control: socket.socket) -> None:
+    """Hang up on a process that ends by that, and see that it does."""
+    with contextlib.suppress(OSError):  # it, or an earlier end, has hung up already
+        control.shutdown(socket.SHUT_RDWR)
+    try:
+        process.wait(3)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    control.close()
 
 
 def _pid_of(handle: int) -> int:

@@ -15,7 +15,7 @@ import pytest
 from ndif_tasks import fleet
 from tests import models
 from tests.contract.support import recorder
-from tests.farm import Farm, wait_until
+from tests.farm import Farm, beneath, wait_until
 
 pytestmark = pytest.mark.gpu
 
@@ -108,7 +108,7 @@ def test_a_replica_on_a_gpu_computes_and_is_put_right(
         assert torch.equal(_logits(model, remote=True), first)
         _fault(model)
         assert torch.equal(_logits(model, remote=True), first)
-        (zygote,) = [one for one in psutil.Process(worker.pid).children(True) if one.name() == "ndif-zygote"]
+        (zygote,) = [one for name, one in beneath(psutil.Process(worker.pid)) if name == "ndif-zygote"]
         assert "/dev/nvidia" not in Path(f"/proc/{zygote.pid}/maps").read_text()
     finally:
         worker.terminate()
