@@ -120,7 +120,7 @@ def test_a_claim_tells_whether_others_wait(jobs: Jobs) -> None:
 
 
 def test_an_unknown_job_cannot_be_moved(jobs: Jobs) -> None:
-    ghost = Claimed("ghost", 1, True, {}, None, "", [], True, False)
+    ghost = Claimed("ghost", 1, True, {}, None, "", [], (), True, False)
     assert not jobs.running(ghost) and not jobs.complete(ghost, "x", {}) and not jobs.log(ghost, ["x"])
     assert not jobs.cancel("ghost") and jobs.renew(ghost) == "lost" and jobs.get("ghost") is None
     jobs.hand_back("ghost", 1)
