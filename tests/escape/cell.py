@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -78,6 +79,8 @@ def behind(raise_wall: Callable[[], object], attack: str, target: dict[str, Any]
 def main() -> None:
     """Entry point."""
     *wall, attacks, target = sys.argv[1:]
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a user's is lower to begin with
     if not wall:
         print(attempt(attacks, json.loads(target)))
         return
