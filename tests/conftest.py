@@ -18,7 +18,7 @@ from ndif_models.settings import Settings
 from ndif_tasks import jobs as jobs_module
 from ndif_tasks.jobs import Jobs
 from tests import models
-from tests.farm import Farm
+from tests.farm import Farm, serving
 from tests.valkey import valkey
 
 THREADS = 2
@@ -36,12 +36,8 @@ def farm(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]
     running = Farm(tmp_path_factory.mktemp("farm"))
     for arch in ("gpt2", "llama"):
         models.hold(arch, "tiny", made, running.hf_home)
-    running.start()
-    try:
-        running.ndif("deploy", models.GPT2, models.LLAMA)
-        yield running
-    finally:
-        running.stop()
+    with serving(running, models.GPT2, models.LLAMA) as served:
+        yield served
 
 
 @pytest.fixture(scope="session")

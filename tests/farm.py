@@ -132,6 +132,17 @@ def descendants_of_session(session_dir: Path) -> list[tuple[int, str]]:
     return found
 
 
+@contextlib.contextmanager
+def serving(farm: Farm, *repo_ids: str) -> Iterator[Farm]:
+    """The farm, started and with these models deployed; stopped afterwards."""
+    farm.start()
+    try:
+        farm.ndif("deploy", *repo_ids)
+        yield farm
+    finally:
+        farm.stop()
+
+
 def beneath(process: psutil.Process) -> Iterator[tuple[str, psutil.Process]]:
     """What a process has started, and that in turn, with their names; those that end meanwhile are left out."""
     for one in process.children(recursive=True):

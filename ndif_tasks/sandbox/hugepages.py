@@ -6,15 +6,14 @@ each. A runner that writes still copies only the small page it writes to. Owns n
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import re
 from collections.abc import Iterator
 
+from . import kernel
+
 HUGE_PAGE_BYTES = 2**21
-_MADV_COLLAPSE = 25
 _OWN = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ 00:00 0\s*(?:\[heap\])?$")
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def gather() -> None:
@@ -22,7 +21,8 @@ def gather() -> None:
     with open("/proc/self/maps") as file:
         found = list(regions(file.read().splitlines()))
     for start, end in found:
-        _libc.madvise(start, end - start, _MADV_COLLAPSE)
+        with contextlib.suppress(OSError):
+            kernel.collapse(start, end - start)
 
 
 def regions(maps: list[str]) -> Iterator[tuple[int, int]]:

@@ -11,7 +11,7 @@ NEWPID, NEWNET, NEWCGROUP = 0x20000000, 0x40000000, 0x02000000
 
 NOSUID, NODEV, NOEXEC, BIND, RECURSIVE, PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 1, 2, 4
-_DETACH = 2
+_DETACH, _MADV_COLLAPSE = 2, 25
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _PIVOT_ROOT, _MOUNT_SETATTR = {"x86_64": (155, 442), "aarch64": (41, 442)}.get(os.uname().machine, (-1, -1))
 
@@ -33,6 +33,11 @@ class _MountAttributes(ctypes.Structure):
 def call(number: int, *given: Any) -> int:
     """A system call by its number."""
     return _checked(_libc.syscall(ctypes.c_long(number), *given))
+
+
+def collapse(start: int, size: int) -> None:
+    """Gather these bytes into huge pages now."""
+    _checked(_libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_COLLAPSE))
 
 
 def prctl(option: int, *given: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests import blocks, models
-from tests.farm import Farm
+from tests.farm import Farm, serving
 from tests.sender import Block, Sender, record
 
 POLICY = """
@@ -34,12 +34,8 @@ def strict(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Far
     (home / "policy.yaml").write_text(POLICY)
     running = Farm(home, {"NDIF_SANDBOX_POLICY": str(home / "policy.yaml")})
     models.hold("gpt2", "tiny", made, running.hf_home)
-    running.start()
-    try:
-        running.ndif("deploy", models.GPT2)
-        yield running
-    finally:
-        running.stop()
+    with serving(running, models.GPT2) as served:
+        yield served
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from ndif_tasks import fleet
 from tests import blocks, models
-from tests.farm import Farm, wait_until
+from tests.farm import Farm, serving, wait_until
 from tests.sender import Sender, record
 
 
@@ -21,12 +21,8 @@ def frail(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm
     """A running farm that serves the tiny GPT-2 and gives a silent replica two seconds."""
     running = Farm(tmp_path_factory.mktemp("frail"), {"NDIF_LEASE_S": "2"})
     models.hold("gpt2", "tiny", made, running.hf_home)
-    running.start()
-    try:
-        running.ndif("deploy", models.GPT2)
-        yield running
-    finally:
-        running.stop()
+    with serving(running, models.GPT2) as served:
+        yield served
 
 
 @pytest.fixture(scope="session")
