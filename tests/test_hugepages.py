@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+from pathlib import Path
+
+import pytest
 
 from ndif_tasks.sandbox import hugepages
 
@@ -17,9 +21,13 @@ MAPS = """\
 """
 
 
-def test_only_whole_huge_pages_of_the_process_itself_are_gathered() -> None:
-    found = list(hugepages.regions(MAPS.splitlines()))
-    assert found == [(0x55D0C0000000, 0x55D0C0600000), (0x7F0000200000, 0x7F0000400000)]
+def test_only_memory_of_the_process_itself_that_holds_a_whole_huge_page_is_gathered() -> None:
+    found = list(hugepages.regions(hugepages.OWN, MAPS.splitlines()))
+    assert found == [(0x55D0C0000000, 0x55D0C0700000), (0x7F0000001000, 0x7F0000401000)]
+
+
+def test_what_a_file_is_mapped_into_is_told_from_it() -> None:
+    assert list(hugepages.regions(hugepages.FILES, MAPS.splitlines())) == [(0x7F0001000000, 0x7F0001400000)]
 
 
 def test_gathering_leaves_memory_as_it_was() -> None:
@@ -28,3 +36,40 @@ def test_gathering_leaves_memory_as_it_was() -> None:
     hugepages.gather()
     memory.seek(0)
     assert memory.read() == bytes(range(256)) * (len(memory) // 256)
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(bytes(range(256)) * (5 * hugepages.HUGE_PAGE_BYTES // 256) + b"end")
+    return file
+
+
+def mapping_of(file: Path) -> list[str]:
+    return [line for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(str(file))]
+
+
+def test_a_mapped_file_becomes_memory_of_its_own_at_the_same_address(weights: Path) -> None:
+    before = weights.read_bytes()
+    with weights.open("rb") as file:
+        memory = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert mapping_of(weights)
+    hugepages.gather()
+    assert not mapping_of(weights)
+    assert ctypes.addressof(ctypes.c_char.from_buffer(memory)) == address
+    assert memory[:] == before
+    memory[:3] = b"new"
+    assert weights.read_bytes() == before
+
+
+def test_a_file_stays_where_there_are_no_huge_pages(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError
+
+    monkeypatch.setattr(hugepages.kernel, "collapse", refuse)
+    with weights.open("rb") as file:
+        memory = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE)
+    hugepages.gather()
+    assert mapping_of(weights)
+    assert memory[:] == weights.read_bytes()

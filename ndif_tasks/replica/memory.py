@@ -1,7 +1,7 @@
 """How much memory there is for a model and for each of its jobs. Pure, but for reading what the kernel tells.
 
-Weights are mapped files, which the kernel counts as available memory while nobody writes them. A job that writes all of
-them makes a private copy of each, which no limit on its address space sees.
+Where there are no huge pages, weights are mapped files, which the kernel counts as available memory while nobody writes
+them. A job that writes all of them makes a private copy of each, which no limit on its address space sees.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 from typing import Any
 
@@ -11,7 +12,8 @@ NEWPID, NEWNET, NEWCGROUP = 0x20000000, 0x40000000, 0x02000000
 
 NOSUID, NODEV, NOEXEC, BIND, RECURSIVE, PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 1, 2, 4
-_DETACH, _MADV_COLLAPSE = 2, 25
+_DETACH, _MADV_HUGEPAGE, _MADV_COLLAPSE = 2, 14, 25
+_PRIVATE_MEMORY, _MOVE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 1 | 2
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _PIVOT_ROOT, _MOUNT_SETATTR = {"x86_64": (155, 442), "aarch64": (41, 442)}.get(os.uname().machine, (-1, -1))
 
@@ -19,6 +21,7 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME, PR_CAPBSET_READ, PR_CAPBSET_DROP
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 36, 38, 47, 4
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = _libc.mremap.restype = ctypes.c_ssize_t
 
 
 class _MountAttributes(ctypes.Structure):
@@ -33,6 +36,28 @@ class _MountAttributes(ctypes.Structure):
 def call(number: int, *given: Any) -> int:
     """A system call by its number."""
     return _checked(_libc.syscall(ctypes.c_long(number), *given))
+
+
+def allocate(size: int) -> int:
+    """The address of new memory, empty, readable and writable."""
+    access = mmap.PROT_READ | mmap.PROT_WRITE
+    return _address(_libc.mmap(None, ctypes.c_size_t(size), access, _PRIVATE_MEMORY, -1, ctypes.c_long(0)))
+
+
+def free(start: int, size: int) -> None:
+    """Give memory back."""
+    _checked(_libc.munmap(ctypes.c_void_p(start), ctypes.c_size_t(size)))
+
+
+def move(start: int, to: int, size: int) -> None:
+    """Have memory at another address, instead of what is there."""
+    length = ctypes.c_size_t(size)
+    _address(_libc.mremap(ctypes.c_void_p(start), length, length, _MOVE, ctypes.c_void_p(to)))
+
+
+def advise_huge(start: int, size: int) -> None:
+    """Have these bytes in huge pages when they are written."""
+    _checked(_libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_HUGEPAGE))
 
 
 def collapse(start: int, size: int) -> None:
@@ -88,6 +113,11 @@ def detach(target: str) -> None:
 def capset(header: Any, sets: Any) -> None:
     """Set this process's capabilities."""
     _checked(_libc.capset(header, sets))
+
+
+def _address(answer: int) -> int:
+    _checked(answer if answer == -1 else 0)
+    return answer
 
 
 def _checked(answer: int, place: str | None = None) -> int:
