@@ -13,7 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tests import models
+from ndif_models.snapshots import import_folder
+from tests import models, real_model
 from tests.conftest import THREADS
 from tests.farm import Farm
 
@@ -43,6 +44,8 @@ class Bench:
         farm = Farm(self.folder / "farm")
         for size in ("tiny", "124m"):
             models.hold("gpt2", size, self.made, farm.hf_home)
+        if real_model.installed():
+            import_folder(real_model.folder(), real_model.REPO_ID, farm.hf_home)
         self._ends.callback(farm.stop)
         return farm.start()
 
@@ -82,12 +85,15 @@ class Bench:
     def local(self, repo_id: str) -> Any:
         """The same model with its weights, in this process."""
         if repo_id not in self._here:
-            size = repo_id.partition("/")[2].partition("-")[0]
-            folder = models.made_model("gpt2", size, self.made)
+            folder = real_model.folder() if repo_id == real_model.REPO_ID else self._made(repo_id)
             model = self.client.TransformersModel(str(folder), task="text-generation", dispatch=True)
             model._module.eval().requires_grad_(False)
             self._here[repo_id] = model
         return self._here[repo_id]
+
+    def _made(self, repo_id: str) -> Path:
+        size = repo_id.partition("/")[2].partition("-")[0]
+        return models.made_model("gpt2", size, self.made)
 
     def record(self, call: Callable[[], object]) -> Recorded:
         """The request that a remote call makes, as the client sent it, and the farm's answer to it.

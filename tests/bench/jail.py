@@ -1,8 +1,9 @@
 """What the jail costs: the same jobs through one replica with walls and one without, in turns.
 
 Both serve the tiny GPT-2, under two names. ``jail_forward`` compares a forward pass in a runner that has waited a while
-with one in this process, warmed, on the made 124M-parameter GPT-2; ``jail_kill_to_freed`` is the time from a client's
-DELETE to the end of a process that never leaves a loop in native code.
+with one in this process, warmed, on the made 124M-parameter GPT-2; ``jail_forward_real`` does on a real one, where that
+is installed. ``jail_kill_to_freed`` is the time from a client's DELETE to the end of a process that never leaves a loop
+in native code.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import httpx
 import psutil
 
 from ndif_tasks import fleet
-from tests import blocks, models
+from tests import blocks, models, real_model
 from tests.farm import beneath, wait_until
 from tests.sender import Sender as PlainSender
 from tests.sender import record
@@ -44,7 +45,11 @@ def run(bench: Bench) -> Iterator[Row]:
         requests = {name: bench.record(lambda model=model: trace(model, remote=True)) for name, model in there.items()}
         yield from _throughput(bench.farm.url, requests)
         yield from _latency(bench.farm.url, requests)
-    yield from _forward(bench)
+    yield from _forward(bench, BIG, "jail_forward")
+    if real_model.installed():
+        yield from _forward(bench, real_model.REPO_ID, "jail_forward_real")
+    else:
+        print(f"(no row of a real model: {real_model.INSTALL} gets one, of 253 MB)")
     yield Row("jail_kill_to_freed", _kill_to_freed(bench), "s", at_most=1)
 
 
@@ -93,8 +98,8 @@ def _latency(url: str, requests: dict[str, Recorded]) -> Iterator[Row]:
         yield Row(f"jail_latency_{name}_p50", value, "ms")
 
 
-def _forward(bench: Bench) -> Iterator[Row]:
-    there, here = bench.remote(BIG), bench.local(BIG)
+def _forward(bench: Bench, repo_id: str, name: str) -> Iterator[Row]:
+    there, here = bench.remote(repo_id), bench.local(repo_id)
 
     def forward_s(model: Any, **how: Any) -> float:
         import time as clock
@@ -112,9 +117,9 @@ def _forward(bench: Bench) -> Iterator[Row]:
         time.sleep(2 * IDLE_S)
         forks.append(forward_s(there, remote=True))
     fork, own = percentile(forks, 50), percentile(ordinary[1:], 50)
-    yield Row("jail_forward", fork / own, "times", at_most=1.15)
-    yield Row("jail_forward_in_fork", fork * 1000, "ms")
-    yield Row("jail_forward_ordinary", own * 1000, "ms")
+    yield Row(name, fork / own, "times", at_most=1.15)
+    yield Row(f"{name}_in_fork", fork * 1000, "ms")
+    yield Row(f"{name}_ordinary", own * 1000, "ms")
 
 
 def _kill_to_freed(bench: Bench) -> float:
