@@ -24,6 +24,10 @@ from . import routing, updates
 
 log = logging.getLogger(__name__)
 MAX_DESCRIPTION = 64 * 1024
+#: A wait that is not worth a word.
+MIN_WAIT_S = 1.0
+#: The tag of a key whose jobs go before those of others.
+PRIORITY = "priority"
 OVER_ATTEMPTS = "The replicas running this job stopped {n} times; it is not tried again."
 
 
@@ -42,6 +46,11 @@ class Submission:
     put_urls: Sequence[str]
     #: Of the owner's key.
     tags: Sequence[str] = ()
+
+    @property
+    def tier(self) -> int:
+        """Jobs of a lower tier go first."""
+        return 0 if PRIORITY in self.tags else 1
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,12 @@ class Job:
     meta: dict[str, Any] | None
     result: str
     log_lines: int
+    sequence: int
+
+    @property
+    def place(self) -> str:
+        """What it is called in line; the script builds the same."""
+        return f"{self.sequence:015d}:{self.id}"
 
     @property
     def finished(self) -> bool:
@@ -83,6 +98,19 @@ class Job:
     def update(self, data: str | None = None) -> Update:
         """The latest status as clients read it."""
         return Update(id=self.id, status=self.status, description=self.description, data=data, meta=self.meta)
+
+
+@dataclass(frozen=True)
+class Position:
+    """A waiting job's place in line, from 1, and in how many seconds it may be taken, where recent jobs tell."""
+
+    number: int
+    wait_s: float | None
+
+    def __str__(self) -> str:
+        """As clients read it; the script says the first half when a job is submitted."""
+        about = f" About {_duration(self.wait_s)}." if self.wait_s is not None and self.wait_s >= MIN_WAIT_S else ""
+        return f"Position {self.number} in the queue.{about}"
 
 
 class Jobs:
@@ -102,12 +130,13 @@ class Jobs:
         Raises:
             Forbidden: its session is closed.
         """
-        fields: list[str | bytes | int] = ["owner", new.owner, "compress", int(new.compress), "env", dumps(new.env)]
+        fields: list[str | bytes | int] = ["compress", int(new.compress), "env", dumps(new.env)]
         fields += ["payload_url", new.payload_url, "put_urls", dumps(list(new.put_urls))]
         fields += ["tags", dumps(list(new.tags))]
         if new.payload is not None:
             fields += ["payload", new.payload]
-        position = self._run("submit", new.id, new.queue, new.stream, self.settings.result_ttl_s, *fields)
+        ttl_s = self.settings.result_ttl_s
+        position = self._run("submit", new.id, new.queue, new.stream, ttl_s, new.tier, new.owner, *fields)
         if position is None:
             raise Forbidden("The request names a session that is closed; subscribe again.")
         send_ticket(new.queue)
@@ -183,8 +212,8 @@ class Jobs:
 
     def fail_waiting(self, queue: str, reason: str) -> int:
         """End every waiting job of a queue with one reason; returns how many."""
-        ids = cast(list[bytes], self.redis.zrange(f"ndif:waiting:{queue}", 0, -1))
-        return sum(int(self._run("move", id, "", Status.ERROR, reason, "null")) for id in ids)
+        # The last first: behind it there is nobody to move up.
+        return sum(int(self._run("move", id, "", Status.ERROR, reason, "null")) for id in self.line(queue)[::-1])
 
     def reissue_tickets(self) -> int:
         """Send a ticket for every waiting job that has none in its queue; returns how many."""
@@ -203,7 +232,7 @@ class Jobs:
 
     def get(self, id: str) -> Job | None:
         """A job by id, or None when there is none (any more)."""
-        names = ("queue", "stream", "owner", "status", "description", "meta", "result", "log_lines")
+        names = ("queue", "stream", "owner", "status", "description", "meta", "result", "log_lines", "sequence")
         values = cast(list[bytes | None], self.redis.hmget(f"ndif:job:{id}", names))
         if values[3] is None:
             return None
@@ -218,6 +247,7 @@ class Jobs:
             meta=json.loads(text["meta"] or "null"),
             result=text["result"],
             log_lines=int(text["log_lines"] or 0),
+            sequence=int(text["sequence"]),
         )
 
     def body(self, result: str) -> bytes | None:
@@ -230,19 +260,29 @@ class Jobs:
         if is_inline(result):
             self.redis.expire(result, self.settings.url_ttl_s, lt=True)
 
-    def position(self, job: Job) -> int | None:
-        """A waiting job's place in line, from 1."""
-        rank = cast(int | None, self.redis.zrank(f"ndif:waiting:{job.queue}", job.id))
-        return None if rank is None else rank + 1
+    def line(self, queue: str) -> list[str]:
+        """The jobs that wait on a queue, the next one first."""
+        places = cast(list[bytes], self.redis.zrange(f"ndif:waiting:{queue}", 0, -1))
+        return [place.decode().partition(":")[2] for place in places]
+
+    def position(self, job: Job) -> Position | None:
+        """A waiting job's place in line."""
+        with self.redis.pipeline(transaction=False) as pipe:
+            pipe.zrank(f"ndif:waiting:{job.queue}", job.place)
+            pipe.get(f"ndif:pace:{job.queue}")
+            pipe.scard(f"ndif:running:{job.queue}")
+            rank, run_s, busy = pipe.execute()
+        if rank is None:
+            return None
+        return Position(rank + 1, None if run_s is None else float(run_s) * (rank + 1) / max(1, busy))
 
     def waiting(self, queue: str) -> int:
         """How many jobs wait on a queue."""
         return self.redis.zcard(f"ndif:waiting:{queue}")
 
 
-def position_text(position: int) -> str:
-    """A place in line, as clients read it; the script says the same when a job is submitted."""
-    return f"Position {position} in the queue."
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def is_inline(result: str) -> bool:

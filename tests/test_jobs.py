@@ -9,7 +9,7 @@ from ndif_models.errors import Forbidden
 from ndif_models.settings import Settings
 from ndif_models.wire import Status
 from ndif_tasks import updates
-from ndif_tasks.jobs import MAX_DESCRIPTION, Claimed, Jobs, is_inline
+from ndif_tasks.jobs import MAX_DESCRIPTION, Claimed, Jobs, Position, is_inline
 from tests.farm import wait_until
 from tests.job_steps import QUEUE, claim, entries, get, running, submit, told
 
@@ -59,9 +59,9 @@ def test_positions_move_up(jobs: Jobs) -> None:
     for id in "abc":
         submit(jobs, id)
     claim(jobs)
-    assert [jobs.position(get(jobs, id)) for id in "abc"] == [None, 1, 2]
+    assert [jobs.position(get(jobs, id)) for id in "abc"] == [None, Position(1, None), Position(2, None)]
     jobs.cancel("b")
-    assert jobs.position(get(jobs, "c")) == 1
+    assert jobs.position(get(jobs, "c")) == Position(1, None)
     assert jobs.waiting(QUEUE) == 1
 
 

@@ -15,7 +15,7 @@ from ndif_models.errors import BadRequest, Forbidden, Gone, NotFound, TooLarge
 from ndif_models.keys import ModelKey, new_id
 from ndif_models.wire import PICKLE_MAGIC, ZSTD_MAGIC, Envelope, Status, Update, check_payload
 from ndif_tasks import updates
-from ndif_tasks.jobs import Job, Submission, is_inline, position_text
+from ndif_tasks.jobs import Job, Submission, is_inline
 from ndif_tasks.store import payload_object, result_object
 from ndif_web.auth import Identity, check_signature, identify, owns_session, sign
 from ndif_web.deployed import serving_key
@@ -120,7 +120,7 @@ def latest(job: Job) -> Update:
     """A job's status for a client that polls: with its place in line, or the URL of its values."""
     if job.status == Status.QUEUED:
         position = farm().jobs.position(job)
-        return job.update().model_copy(update={"description": position_text(position)} if position else {})
+        return job.update().model_copy(update={"description": str(position)} if position else {})
     update = job.update(result_url(job.id, job.result) if job.status == Status.COMPLETED else None)
     if job.finished and job.log_lines and job.stream == job.id:
         where = f"{base_url()}/response/{job.id}/log"

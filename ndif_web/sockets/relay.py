@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from ndif_models.wire import Status, Update, completed_frame
 from ndif_tasks import updates
-from ndif_tasks.jobs import Jobs, position_text
+from ndif_tasks.jobs import Jobs
 from ndif_tasks.updates import Entry
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Relay:
         if job is None:
             return
         position = self._jobs.position(job)
-        text = self._said if position is None else position_text(position)
+        text = self._said if position is None else str(position)
         if text != self._said:
             self._send(Update(id=job.id, status=Status.QUEUED, description=text).model_dump_json())
             self._said = text
