@@ -84,6 +84,9 @@ class Settings:
     result_ttl_s: int = _setting(86_400, "How long finished jobs and their results are kept.", unit="s", least=1)
     url_ttl_s: int = _setting(3600, "How long a signed result URL is good.", unit="s", least=1)
     max_attempts: int = _setting(3, "How often a job is tried when its replica dies.", least=1)
+    cancel_on_disconnect: bool = _setting(
+        False, "Cancel the jobs of a client that waits for them and is gone before they are over."
+    )
     lease_s: float = _setting(15.0, "A running job not renewed for this long is tried again.", unit="s", least=1)
     replica_threads: int = _setting(0, "CPU threads of each replica's jobs; 0: all cores.")
     sandbox_require: str = _setting(

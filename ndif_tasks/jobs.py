@@ -101,6 +101,20 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Listed:
+    """A job that waits or runs, for operators; times in seconds since the epoch, by the broker's clock (0: never)."""
+
+    id: str
+    queue: str
+    status: Status
+    owner: str
+    attempt: int
+    replica: str
+    submitted_at: float
+    claimed_at: float
+
+
+@dataclass(frozen=True)
 class Position:
     """A waiting job's place in line, from 1, and in how many seconds it may be taken, where recent jobs tell."""
 
@@ -196,6 +210,11 @@ class Jobs:
         """End a waiting job, or ask the replica to end a running one; False when it is over already."""
         return bool(self._run("cancel", id, "The job was cancelled."))
 
+    def cancel_all(self, session: str) -> None:
+        """End what is not over of the jobs of a session."""
+        for id in updates.jobs(self.redis, session):
+            self.cancel(id)
+
     def hand_back(self, id: str, attempt: int) -> None:
         """Put a job whose replica stopped in line again, at its old place, or end it after too many attempts."""
         limit = self.settings.max_attempts
@@ -264,6 +283,26 @@ class Jobs:
         """The jobs that wait on a queue, the next one first."""
         places = cast(list[bytes], self.redis.zrange(f"ndif:waiting:{queue}", 0, -1))
         return [place.decode().partition(":")[2] for place in places]
+
+    def unfinished(self, queue: str) -> list[Listed]:
+        """The jobs of a queue: those that run, and those that wait, the next one first."""
+        held = cast(set[bytes], self.redis.smembers(f"ndif:running:{queue}"))
+        ids = [*sorted(id.decode() for id in held), *self.line(queue)]
+        names = ("status", "owner", "attempt", "replica", "submitted_at", "claimed_at")
+        with self.redis.pipeline(transaction=False) as pipe:
+            for id in ids:
+                pipe.hmget(f"ndif:job:{id}", names)
+            rows: list[list[bytes | None]] = pipe.execute()
+        found = {id: [(value or b"").decode() for value in row] for id, row in zip(ids, rows, strict=True) if row[0]}
+        return [
+            Listed(id, queue, Status(status), owner, int(attempt), replica, float(submitted), float(claimed or 0))
+            for id, (status, owner, attempt, replica, submitted, claimed) in found.items()
+        ]
+
+    def now(self) -> float:
+        """The broker's clock, by which jobs are timed."""
+        seconds, micros = self.redis.time()
+        return seconds + micros / 1e6
 
     def position(self, job: Job) -> Position | None:
         """A waiting job's place in line."""

@@ -5,6 +5,7 @@ Appending is the job script's; this owns reading them and letting them go.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
 from redis import Redis
@@ -41,13 +42,20 @@ def close(redis: Redis, session: str, ttl_s: int) -> None:
 
 def log_lines(redis: Redis, stream: str, job_id: str) -> list[str]:
     """Every line a job printed that is still kept."""
-    lines: list[str] = []
+    told = (one for one in _all(redis, stream) if one.id == job_id and one.status == Status.LOG)
+    return [one.description for one in told]
+
+
+def jobs(redis: Redis, session: str) -> set[str]:
+    """Every job of a session of which anything is still told."""
+    return {one.id for one in _all(redis, session)}
+
+
+def _all(redis: Redis, stream: str) -> Iterator[Update]:
     after = FROM_START
     while found := read(redis, stream, after, block_ms=None):
         after = found[-1].row
-        updates = (entry.update for entry in found)
-        lines += [update.description for update in updates if update.id == job_id and update.status == Status.LOG]
-    return lines
+        yield from (entry.update for entry in found)
 
 
 def _key(stream: str) -> str:

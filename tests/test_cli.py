@@ -19,6 +19,7 @@ from ndif_models import session
 from ndif_models.settings import Settings, table
 from ndif_web.cli import main, plan, ports
 from ndif_web.cli.doctor import Verdict, examine
+from tests.farm import FREE_PORTS
 
 QUEUE = "org/tiny"
 
@@ -109,6 +110,12 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ndif(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
+
+
+def start(**settings: str) -> Result:
+    """``ndif start``, on free ports unless told otherwise."""
+    flags = [word for name, value in (FREE_PORTS | settings).items() for word in ("--set", f"{name}={value}")]
+    return ndif(*flags, "start")
 
 
 def every_command(command: click.Command = main, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -263,13 +270,13 @@ def test_a_free_port_is_none_that_an_outgoing_connection_could_take() -> None:
 
 @pytest.mark.parametrize("host", ["nosuchhost.invalid", "8.8.8.8"])
 def test_an_address_that_is_not_this_machines_is_named_before_anything_starts(host: str, tmp_path: Path) -> None:
-    result = ndif("--set", f"NDIF_API_HOST={host}", "--set", "NDIF_API_PORT=0", "start")
+    result = start(NDIF_API_HOST=host)
     assert result.exit_code == 1 and f"Nothing can listen on {host} here" in result.stderr
     assert not (tmp_path / "sessions/default/logs").exists()
 
 
 def test_a_farm_that_would_accept_no_key_is_not_started() -> None:
-    result = ndif("--set", "NDIF_DEV_MODE=false", "start")
+    result = start(NDIF_DEV_MODE="false")
     assert (result.exit_code, "NDIF_API_KEY is not set" in result.stderr) == (1, True)
 
 
@@ -350,13 +357,13 @@ def test_services_whose_address_is_elsewhere_are_left_out() -> None:
 
 def test_two_services_cannot_be_given_one_port() -> None:
     port = ports.free(1)[0]
-    result = ndif("--set", f"NDIF_BROKER_PORT={port}", "--set", f"NDIF_API_PORT={port}", "start")
+    result = start(NDIF_BROKER_PORT=str(port), NDIF_API_PORT=str(port))
     assert result.exit_code == 1
     assert result.stderr == "Error: NDIF_BROKER_PORT and NDIF_API_PORT name the same port; change one of them.\n"
 
 
 def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
-    result = ndif("--set", "NDIF_API_HOST=203.0.113.1", "--set", "NDIF_API_PORT=5001", "start")
+    result = start(NDIF_API_HOST="203.0.113.1", NDIF_API_PORT="5001")
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: Port 5001 of 203.0.113.1 cannot be used (")
 

@@ -192,6 +192,17 @@ def test_a_cancelled_running_job_is_told_to_its_replica(jobs: Jobs) -> None:
     assert jobs.fail(job, "The job was cancelled.")
 
 
+def test_all_jobs_of_a_session_are_cancelled_and_no_others(jobs: Jobs) -> None:
+    done = running(jobs, "done")
+    jobs.complete(done, b"v", {})
+    job = running(jobs, "runs")
+    submit(jobs, "waits")
+    submit(jobs, "another", stream="other")
+    jobs.cancel_all("s")
+    assert (get(jobs, "waits").status, jobs.renew(job)) == (Status.ERROR, "cancel")
+    assert (get(jobs, "done").status, get(jobs, "another").status) == (Status.COMPLETED, Status.QUEUED)
+
+
 def test_a_cancelled_job_whose_replica_stops_is_not_tried_again(jobs: Jobs) -> None:
     job = running(jobs)
     jobs.cancel("j")

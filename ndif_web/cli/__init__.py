@@ -24,6 +24,8 @@ COMMANDS = {
     "status": ("deployments", "status", "Show what the farm serves."),
     "deploy": ("deployments", "deploy", "Serve a model, and wait until it is ready."),
     "evict": ("deployments", "evict", "Stop serving a model, or one replica of it."),
+    "queue": ("queue", "queue", "Show the jobs that run and wait."),
+    "kill": ("queue", "kill", "End a job that runs or waits."),
     "logs": ("logs", "logs", "Print the log of a service or replica."),
     "models": ("models", "models", "List and import the models kept on this machine."),
     "db": ("database", "db", "Look after the database."),

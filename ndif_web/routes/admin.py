@@ -1,4 +1,4 @@
-"""What operators ask of the farm: deploy, look, evict."""
+"""What operators ask of the farm: deploy, look, evict; and see and end jobs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from flask import Blueprint, Response, jsonify, request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ndif_models import snapshots
-from ndif_models.errors import BadRequest, Conflict, NdifError, NotFound
+from ndif_models.errors import BadRequest, Conflict, Gone, NdifError, NotFound
 from ndif_models.fleet import Deployment, put_deployment, remove_deployment
 from ndif_models.keys import DEFAULT_REVISION, DEFAULT_TASK, ModelKey
+from ndif_models.wire import Status
 from ndif_tasks import fleet, routing
 from ndif_tasks.app import app as celery
 from ndif_tasks.fleet import State
+from ndif_tasks.jobs import Listed
 from ndif_web.auth import identify
 from ndif_web.deployed import View, view
 from ndif_web.farm import farm
@@ -98,6 +100,38 @@ def evict() -> Response:
         farm().jobs.fail_waiting(queue, f"{queue} was evicted from the farm while the job waited.")
     celery.send_task(routing.RECONCILE, queue=routing.CONTROL)
     return jsonify(evicted=ids)
+
+
+@blueprint.get("/jobs")
+def unfinished() -> Response:
+    """Every job that runs or waits, of all models or of ``?queue=``, in the order in which they will be taken."""
+    jobs, queue = farm().jobs, request.args.get("queue")
+    now = jobs.now()
+    found = [one for name in jobs.queues() if queue in (None, name) for one in jobs.unfinished(name)]
+    return jsonify(jobs=[_listed(one, now) for one in found])
+
+
+@blueprint.delete("/jobs/<id>")
+def kill(id: str) -> Response:
+    """End anybody's job."""
+    if farm().jobs.get(id) is None:
+        raise Gone("There is no such job: it never was, or its values have expired.")
+    return jsonify(id=id, cancelled=farm().jobs.cancel(id))
+
+
+def _listed(one: Listed, now: float) -> dict[str, Any]:
+    waits = one.status == Status.QUEUED
+    since = one.submitted_at if waits else one.claimed_at
+    return {
+        "id": one.id,
+        "queue": one.queue,
+        "status": one.status,
+        "owner": one.owner,
+        "attempt": one.attempt,
+        "replica_id": None if waits else one.replica,
+        "submitted_at": one.submitted_at,
+        "for_s": round(now - since, 1),
+    }
 
 
 def _stop(id: str, record: fleet.Record) -> None:

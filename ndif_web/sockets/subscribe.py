@@ -77,3 +77,5 @@ def _serve(socket: Any) -> None:
     finally:
         with contextlib.suppress(RedisError):  # jobs for a client that is gone would run for nobody, and no more
             updates.close(farm().redis, session, farm().settings.result_ttl_s)
+            if farm().settings.cancel_on_disconnect:
+                farm().jobs.cancel_all(session)

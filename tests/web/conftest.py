@@ -28,13 +28,30 @@ def sender(farm: Farm, remote_model: Callable[[str], Any]) -> Sender:
     return Sender(farm.url, model.to_model_key(), record(model, blocks.good))
 
 
+@pytest.fixture(scope="module")
+def endless(sender: Sender, remote_model: Callable[[str], Any]) -> Sender:
+    """Sends a block that never ends."""
+    return sender.with_blob(record(remote_model(models.GPT2), blocks.endless))
+
+
+@pytest.fixture
+def busy(sender: Sender, endless: Sender) -> Iterator[str]:
+    """A replica that is busy until the job yielded is cancelled."""
+    id = endless.submit()
+    endless.wait_printed(id, "running")
+    yield id
+    sender.cancel(id)
+    sender.wait_for(id, "ERROR")
+
+
 @pytest.fixture(scope="session")
 def strict(farm: Farm, sender: Sender) -> Iterator[Sender]:
-    """The same, to a web tier of the same farm that wants a key and takes no more than 1 MiB."""
+    """The same, to another web tier of the farm: it wants a key, takes 1 MiB at most, cancels when a client is gone."""
     port = free(1)[0]
     url = f"http://127.0.0.1:{port}"
     own = {"NDIF_API_PORT": str(port), "NDIF_API_URL": url, "NDIF_DEV_MODE": "false", "NDIF_API_KEY": API_KEY}
     env = {**farm.environment, **own, "NDIF_MAX_REQUEST_BYTES": str(MAX_REQUEST_BYTES)}
+    env["NDIF_CANCEL_ON_DISCONNECT"] = "true"
     argv = [sys.executable, "-m", "gunicorn", "-c", "python:ndif_web.gunicorn_conf", "ndif_web.app:create_app()"]
     tier = subprocess.Popen(argv, env=env, cwd=farm.home, stderr=subprocess.DEVNULL)
     try:

@@ -1,0 +1,71 @@
+"""``ndif queue`` and ``ndif kill``: the jobs that wait and run."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+import click
+
+from .context import Invocation, pass_invocation
+from .farm import Farm
+from .output import json_option, print_json, print_table
+
+_PATH = "/admin/jobs"
+_COLUMNS = ("job", "model", "status", "place", "owner", "attempt", "replica", "for")
+_WATCH_S = 2.0
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option("--watch", is_flag=True, help="Show it again every two seconds, until interrupted.")
+@json_option
+@pass_invocation
+def queue(invocation: Invocation, model: str | None, watch: bool, as_json: bool) -> None:
+    """Show the jobs that run and wait, of MODEL or of all, in the order in which they will be taken.
+
+    Next: `ndif kill JOB` ends one.
+    """
+    with Farm(invocation.settings()) as farm:
+        while True:
+            found = farm.get(_PATH, **({"queue": model} if model else {}))["jobs"]
+            if watch:
+                click.clear()
+            if as_json:
+                print_json(found)
+            elif found:
+                print_table(_rows(found), _COLUMNS)
+            else:
+                click.echo("No job runs or waits. Next: `ndif status` shows what is served.")
+            if not watch:
+                return
+            time.sleep(_WATCH_S)
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@pass_invocation
+def kill(invocation: Invocation, jobs: tuple[str, ...]) -> None:
+    """End each JOB, whether it waits or runs; its owner is told that it was cancelled.
+
+    Next: `ndif queue` shows what is left.
+    """
+    with Farm(invocation.settings()) as farm:
+        answers = [farm.delete(f"{_PATH}/{id}") for id in jobs]
+    for answer in answers:
+        click.echo(f"{answer['id']} {'is cancelled' if answer['cancelled'] else 'was over already'}.")
+
+
+def _rows(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    places: Counter[str] = Counter()
+    for job in found:
+        place = None
+        if job["status"] == "QUEUED":
+            places[job["queue"]] += 1
+            place = places[job["queue"]]
+        row = {"job": job["id"], "model": job["queue"], "status": job["status"].lower(), "place": place}
+        rows.append(row | {"owner": job["owner"], "attempt": job["attempt"] or None, "replica": job["replica_id"]})
+        rows[-1]["for"] = f"{job['for_s']:.0f} s"
+    return rows
