@@ -38,6 +38,7 @@ clean:
 # Without a GPU the CPU build of torch is 200 MB instead of 3 GB; its own index has it, and where that index cannot be
 # reached the configured one is asked. With a GPU the default build is the right one, and comes with the rest.
 $(READY): pyproject.toml
+	@echo "Installing into $(VENV): some minutes, once."
 	$(PYTHON) -m venv $(VENV)
 ifeq ($(HAS_GPU),)
 	$(BIN)/pip install --quiet --timeout 5 --retries 0 --index-url $(TORCH_CPU_INDEX) $(TORCH) \

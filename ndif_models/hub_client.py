@@ -145,7 +145,8 @@ def _one_sentence(repo_id: str, revision: str, endpoint: str | None) -> Iterator
             raise Forbidden(f"{hub} refuses {repo_id}: {why}") from None
         raise Unavailable(f"{hub} answered {status} for {repo_id}; try again later.") from None
     except Exception as error:  # the transport differs between versions of huggingface_hub, and so do its errors
-        raise Unavailable(f"{hub} cannot be reached for {repo_id}: {_first_line(error)}") from error
+        why = f"{hub} cannot be reached for {repo_id} ({_first_line(error)})"
+        raise Unavailable(f"{why}; what lies in a folder needs no Hub: `ndif models import`.") from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -90,7 +90,8 @@ class Settings:
     lease_s: float = _setting(15.0, "A running job not renewed for this long is tried again.", unit="s", least=1)
     replica_threads: int = _setting(0, "CPU threads of each replica's jobs; 0: all cores.")
     sandbox_require: str = _setting(
-        "", "Walls of the jail without which no replica starts; with NDIF_DEV_MODE=false all unless set."
+        "",
+        "Walls of the jail, comma-separated, without which no replica starts; with NDIF_DEV_MODE=false all.",
     )
     sandbox_policy: str = _setting(
         "", "A YAML file of what one job may take, by its key's tags; the farm's own unless set."

@@ -74,11 +74,11 @@ def remote_model(client: Any) -> Callable[[str], Any]:
 def local_model(client: Any, made: Path) -> Callable[[str], Any]:
     """The same model with its weights, in this process."""
     loaded: dict[str, Any] = {}
-    folders = {models.GPT2: ("gpt2", "tiny"), models.LLAMA: ("llama", "tiny")}
 
     def model(repo_id: str) -> Any:
         if repo_id not in loaded:
-            folder = models.made_model(*folders[repo_id], made)
+            size, arch = repo_id.removeprefix("ndif-tests/").split("-")
+            folder = models.made_model(arch, size, made)
             loaded[repo_id] = client.TransformersModel(str(folder), task="text-generation", dispatch=True)
             loaded[repo_id]._module.eval().requires_grad_(False)
         return loaded[repo_id]

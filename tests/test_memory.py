@@ -48,9 +48,8 @@ def test_a_model_fits_alone_where_nobody_trains() -> None:
 
 
 def test_a_job_may_take_what_is_free_beside_its_copy_and_a_tenth_of_the_machine() -> None:
-    assert memory.job_bytes(20 * GIB, True, with_free(90 * GIB)) == 60 * GIB
-    assert memory.job_bytes(20 * GIB, False, with_free(90 * GIB)) == 80 * GIB
-    assert memory.job_bytes(20 * GIB, True, with_free(0)) == 5 * GIB
+    assert memory.job_bytes(20 * GIB, with_free(90 * GIB)) == 60 * GIB
+    assert memory.job_bytes(20 * GIB, with_free(0)) == 5 * GIB
 
 
 def test_a_worker_refuses_what_does_not_fit(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

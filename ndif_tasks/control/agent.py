@@ -30,6 +30,7 @@ from ndif_tasks import fleet, routing
 from ndif_tasks.app import app
 from ndif_tasks.broker import connect
 from ndif_tasks.process import Process, lifeline_from_environment, signal_recorded, spawn
+from ndif_tasks.sandbox import device
 
 log = logging.getLogger(__name__)
 STOP_GRACE_S = 20.0
@@ -42,6 +43,8 @@ WITHHELD = (
     "NDIF_SIGNING_KEY",
     "NDIF_API_KEY",
     "HF_TOKEN",
+    # Of the shell that started the farm: which GPU a replica has is the agent's to say.
+    device.VARIABLE,
 )
 
 

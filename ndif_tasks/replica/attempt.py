@@ -19,7 +19,7 @@ from ndif_tasks.sandbox import jail, protocol
 from ndif_tasks.sandbox.policy import Limits
 from ndif_tasks.store import result_object
 
-from . import memory
+from . import holder_process, memory
 from .output import Output
 from .watch import Verdict, Watched
 from .zygote_process import Runner
@@ -49,6 +49,7 @@ class Attempt:
         self.watched = watched
         self.policy = policy
         self.limits = limits
+        self._cpu_before_s = 0.0
         self.output = Output(runner.output, limits.output_bytes, limits.output_lines)
 
     def run(self) -> None:
@@ -97,15 +98,16 @@ class Attempt:
                 self.runner.sock.sendall(chunk)
 
     def _send_request(self, size: int, adapter: str | None) -> None:
-        limits = self.limits
+        limits, self._cpu_before_s = self.limits, self.runner.usage().cpu_s
         request = protocol.Request(
             compress=self.job.compress,
             env=self.job.env,
             adapter=adapter,
             memory_bytes=limits.memory_bytes or self._spare_bytes(),
             cpu_s=limits.cpu_s,
-            threads=limits.threads,
+            threads=limits.threads + self.server.threads,
             open_files=limits.open_files,
+            scratch_bytes=limits.scratch_bytes,
             modules=None if limits.modules is None else list(limits.modules),
             bytes=size,
         )
@@ -115,7 +117,8 @@ class Attempt:
         weight_bytes = self.server.zygote.facts["size_bytes"]
         # On a GPU weights are written where they are.
         copied = self.server.settings.room_to_train and self.server.holder is None
-        return memory.job_bytes(weight_bytes, copied, memory.now())
+        beside = (weight_bytes if copied else 0) + self.limits.scratch_bytes
+        return memory.job_bytes(beside, memory.now())
 
     def _listen(self) -> protocol.Answer | None:
         """Pass printed lines on until the runner answers or ends."""
@@ -126,6 +129,8 @@ class Attempt:
                 ready = {key.fileobj for key, _ in selector.select()}
                 if self.runner.output in ready and not self._pass_on_output():
                     selector.unregister(self.runner.output)
+                if self._printed_too_much():
+                    return None
                 if self.runner.sock in ready:
                     return protocol.receive_answer(self.runner.sock, self.limits.result_bytes)
                 if self.runner.exited in ready:
@@ -133,22 +138,26 @@ class Attempt:
 
     def _pass_on_output(self) -> bool:
         lines = self.output.lines()
-        if self.output.over:
-            self.watched.end(Verdict.OUTPUT)
-            return False
         self.jobs.log(self.job, lines or [])
         return lines is not None
 
+    def _printed_too_much(self) -> bool:
+        if self.output.over:
+            self.watched.end(Verdict.OUTPUT)
+        return self.output.over
+
     def _deliver(self, answer: protocol.Answer) -> None:
+        self._drain()
+        if self._printed_too_much():
+            self._end_dead()
+            return
         meta = self._meta("values")
         if answer.bytes <= self._inline_bytes:
             body = bytearray()
             protocol.receive_bytes(self.runner.sock, answer.bytes, body.extend)
-            self._drain()
             self.jobs.complete(self.job, bytes(body), meta)
             return
         self._upload(answer.bytes)
-        self._drain()
         self.jobs.complete(self.job, result_object(self.job.id, self.job.attempt), meta)
 
     @property
@@ -175,7 +184,10 @@ class Attempt:
             self._fail(VERDICTS[verdict].format(**self.limits.model_dump()), verdict)
         elif self.server.zygote.gone.is_set():
             self.jobs.hand_back(self.job.id, self.job.attempt)
-        elif self.limits.cpu_s and self.runner.usage().cpu_s >= self.limits.cpu_s:
+        elif status == protocol.UNPREPARED:
+            log.error("job %s: its process could not be made ready; the reason is above", self.job.id)
+            self.jobs.hand_back(self.job.id, self.job.attempt)
+        elif self.limits.cpu_s and status == -signal.SIGKILL and self._cpu_s() >= self.limits.cpu_s:
             self._fail(f"The block used more processor time than a job may ({self.limits.cpu_s} s).", "cpu time")
         else:
             self._fail(_epitaph(status), "died")
@@ -185,15 +197,18 @@ class Attempt:
         self.jobs.fail(self.job, description, self._meta(ended))
 
     def _drain(self) -> None:
-        if self.watched.verdict != Verdict.OUTPUT:
-            self.jobs.log(self.job, self.output.drain())
+        self.jobs.log(self.job, self.output.drain())
+
+    def _cpu_s(self) -> float:
+        """What the job took of the processors, and not what its runner took before it came."""
+        return max(0.0, self.runner.usage().cpu_s - self._cpu_before_s)
 
     def _meta(self, ended: str) -> dict[str, Any]:
         used, facts, holder = self.runner.usage(), self.server.zygote.facts, self.server.holder
-        gpus = holder.usage(self.gpu_bytes) if holder else {"max_mem_by_gpu": {}, "max_mem_pct_by_gpu": {}}
+        gpus = holder_process.usage(holder, self.gpu_bytes)
         return {
             "runtime": round(time.monotonic() - self.started, 6),
-            "cpu_s": round(used.cpu_s, 2),
+            "cpu_s": round(self._cpu_s(), 2),
             "max_memory_usage": used.peak_bytes,
             **gpus,
             "threads": self.server.threads,
@@ -218,6 +233,6 @@ def _epitaph(status: int | None) -> str:
     if status >= 0:
         return f"The block ended its process (exit status {status}) before its values were sent."
     if status == -signal.SIGKILL:
-        return "The block's process was killed from outside, most likely because the machine ran out of memory."
+        return "The block's process was killed: the machine ran out of memory, or the block set itself a limit."
     name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
     return f"The block crashed its process ({name})."

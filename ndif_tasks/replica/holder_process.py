@@ -1,6 +1,6 @@
 """The holder of a model's weights on a GPU, seen from outside: start it, take the arena, have it put right.
 
-Torch-free. Used by one thread at a time. It runs no stranger's code, so its answers are taken as they are.
+Torch-free. Used by one thread at a time. A model's own code may run in it: an answer that is none is a refusal.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class HolderProcess:
         if packet is None:
             raise LoadFailed("the process loading its weights ended by itself (see the replica's log)")
         event, descriptors = packet
-        if event["event"] == "failed":
-            raise LoadFailed(event["reason"])
+        if event.get("event") != "ready":
+            raise LoadFailed(str(event.get("reason", "the process loading its weights answers nonsense")))
         self.facts, self.descriptors = event, tuple(descriptors)
         return True
 
@@ -73,20 +73,12 @@ class HolderProcess:
         try:
             protocol.send_packet(self._control, {"op": "restore"})
             answered = select.select([self._control], [], [], RESTORE_S)[0]
-        except OSError:
-            answered = []
-        packet = protocol.receive_packet(self._control) if answered else None
-        if packet is None:
-            raise Unavailable("The process holding the weights is gone.")
-        return int(packet[0]["bytes"])
-
-    def usage(self, job_bytes: int) -> dict[str, dict[str, float]]:
-        """What ``meta`` tells of a job that took so much of the GPU beside the weights, by its own word; 0: unknown."""
-        if not job_bytes:
-            return {"max_mem_by_gpu": {}, "max_mem_pct_by_gpu": {}}
-        total = self.facts["total_bytes"]
-        peak = min(self.facts["size_bytes"] + job_bytes, total)
-        return {"max_mem_by_gpu": {self.gpu: peak}, "max_mem_pct_by_gpu": {self.gpu: round(100 * peak / total, 2)}}
+            packet = protocol.receive_packet(self._control) if answered else None
+            if packet is not None:
+                return int(packet[0]["bytes"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise Unavailable("The process holding the weights answers nonsense.") from None
+        raise Unavailable("The process holding the weights is gone.")
 
     def stop(self) -> None:
         """End it; the memory is free once the last runner that maps it has ended too."""
@@ -94,3 +86,12 @@ class HolderProcess:
         for descriptor in self.descriptors:
             os.close(descriptor)
         self.descriptors = ()
+
+
+def usage(holder: HolderProcess | None, job_bytes: int) -> dict[str, dict[str, float]]:
+    """What ``meta`` tells of a job that took so much of a GPU beside the weights, by its own word; 0: unknown."""
+    if holder is None or not job_bytes:
+        return {"max_mem_by_gpu": {}, "max_mem_pct_by_gpu": {}}
+    total = holder.facts["total_bytes"]
+    peak = min(holder.facts["size_bytes"] + job_bytes, total)
+    return {"max_mem_by_gpu": {holder.gpu: peak}, "max_mem_pct_by_gpu": {holder.gpu: round(100 * peak / total, 2)}}

@@ -47,11 +47,11 @@ def refusal(name: str, weight_bytes: int, room_to_train: bool, memory: Memory) -
     return f"The weights of {name} take {needed >> 20} MiB of memory, {what}, and {free >> 20} MiB are free."
 
 
-def job_bytes(weight_bytes: int, room_to_train: bool, memory: Memory) -> int:
+def job_bytes(beside: int, memory: Memory) -> int:
     """What a job may allocate when no setting says so.
 
-    That is what is free, less the copy that it makes when it writes every weight, less a tenth of the machine for
-    everybody else; but never less than a twentieth.
+    That is what is free, less what it may take ``beside`` that (its files, and the copy that it makes when it writes
+    every weight), less a tenth of the machine for everybody else; but never less than a twentieth.
     """
-    spare = memory.free_bytes - (weight_bytes if room_to_train else 0) - memory.total_bytes // 10
+    spare = memory.free_bytes - beside - memory.total_bytes // 10
     return max(spare, memory.total_bytes // 20)

@@ -52,6 +52,8 @@ class Server:
         self._busy = threading.Lock()
         self._draining = False
         self._ahead: Runner | None = None
+        #: As the last job's: those that come together are often alike.
+        self._scratch_bytes = policy.default.scratch_bytes
         self.fork_ahead()
 
     def run_next(self, queue: str) -> None:
@@ -112,9 +114,10 @@ class Server:
         """Have the next job's runner made, unless it is."""
         if self._ahead is None:
             with contextlib.suppress(Unavailable):  # the next job will find out
-                self._ahead = self.zygote.fork(self.policy.default.scratch_bytes)
+                self._ahead = self.zygote.fork(self._scratch_bytes)
 
     def _take(self, scratch_bytes: int) -> Runner:
+        self._scratch_bytes = scratch_bytes
         runner, self._ahead = self._ahead, None
         if runner is not None and runner.status is None and runner.scratch_bytes == scratch_bytes:
             return runner

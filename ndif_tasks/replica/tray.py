@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from ndif_models import snapshots
-from ndif_models.errors import NotFound
+from ndif_models.errors import NotFound, Unavailable
 from ndif_models.settings import Settings
 
 FOLDER = "trays"
@@ -39,6 +39,7 @@ class Tray:
 
         Raises:
             NotFound: this machine does not hold it.
+            Unavailable: it cannot be laid out here and now.
         """
         if not repo_id:
             yield None
@@ -48,7 +49,10 @@ class Tray:
             raise NotFound(f"The PEFT adapter {repo_id!r} is not held by the machine that serves this model.")
         place = self.path / name
         try:
-            _lay_out(snapshots.folder(self._hf_home, held), place)
+            try:
+                _lay_out(snapshots.folder(self._hf_home, held), place)
+            except OSError as error:
+                raise Unavailable(f"The PEFT adapter {repo_id!r} cannot be laid out: {error.strerror}.") from None
             yield str(place)
         finally:
             shutil.rmtree(place, ignore_errors=True)

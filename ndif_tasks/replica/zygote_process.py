@@ -164,15 +164,17 @@ class ZygoteProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         read, write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(read, False)
+        with self._lock:
+            self._count += 1
+            runner = self._runners[self._count] = Runner(self._count, ours, read, scratch_bytes)
         try:
             with self._lock:
-                self._count += 1
-                runner = Runner(self._count, ours, read, scratch_bytes)
-                self._runners[runner.number] = runner
                 order = {"op": "fork", "runner": runner.number, "scratch_bytes": scratch_bytes}
                 protocol.send_packet(self._control, order, (theirs.fileno(), write))
             return runner
         except OSError:
+            self._ended(runner, -int(signal.SIGKILL), UNKNOWN)
+            runner.close()
             raise Unavailable("The process holding the model is gone.") from None
         finally:
             theirs.close()

@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from . import hints, places
+from . import hints, places, protocol
 
 MAX_CHARS = 60_000
 
@@ -33,18 +33,19 @@ class Unsendable(Exception):
         super().__init__(f"{what} cannot be sent back: {_brief(error)}")
 
 
-def describe(error: BaseException, module: Any) -> str:
+def describe(error: BaseException, module: Any, request: protocol.Request) -> str:
     """The text of an ERROR update.
 
     Args:
         error: what ended the block.
         module: the model's root module, to name the part in which the model itself failed.
+        request: what the block might take, to name what it went over.
     """
     # A lone surrogate is fine in a Python string and cannot be sent.
-    return _text(error, module)[-MAX_CHARS:].encode("utf-8", "backslashreplace").decode()
+    return _text(error, module, request)[-MAX_CHARS:].encode("utf-8", "backslashreplace").decode()
 
 
-def _text(error: BaseException, module: Any) -> str:
+def _text(error: BaseException, module: Any, request: protocol.Request) -> str:
     if isinstance(error, Unreadable | Unsendable):
         return str(error)
     if isinstance(error, SystemExit):
@@ -52,7 +53,7 @@ def _text(error: BaseException, module: Any) -> str:
     try:
         summary = traceback.TracebackException.from_exception(error, compact=True)
         _strip(summary)
-        return "".join(summary.format()) + _in_model(error, module) + hints.after(error)
+        return "".join(summary.format()) + _in_model(error, module) + hints.after(error, request)
     except BaseException:  # an exception may lie about itself, even in its __str__
         return f"The block raised {type(error).__name__}."
 

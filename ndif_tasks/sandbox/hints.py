@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from .protocol import Request
+
 Snapshot = dict[str, tuple[Any, Any]]
 
+#: What a limit looks like from within, and what it is.
+_LIMITS = {
+    "MemoryError": "beside the weights a job may take {memory_bytes} bytes of memory",
+    "can't allocate memory": "beside the weights a job may take {memory_bytes} bytes of memory",
+    "can't start new thread": "a job may have {threads} threads",
+    "Too many open files": "a job may have {open_files} files open",
+    "No space left on device": "a job's /tmp holds {scratch_bytes} bytes",
+}
 _NO_GRADIENT = ("does not require grad", "doesn't require gradient")
 
 
@@ -26,8 +36,12 @@ def changed(before: Snapshot, saved: set[int]) -> Iterator[str]:
             )
 
 
-def after(error: BaseException) -> str:
+def after(error: BaseException, request: Request) -> str:
     """A last line for an error that means something else here than in a local run, or nothing."""
+    text = f"{type(error).__name__}: {error}"
+    for words, limit in _LIMITS.items():
+        if words in text:
+            return f"hint: {limit.format(**request.model_dump())} here.\n"
     if any(words in str(error) for words in _NO_GRADIENT):
         return (
             "hint: the farm's weights take no gradients, so an activation is opted in where it is read, before what "

@@ -176,16 +176,19 @@ def _by_child(find: Callable[[], Standing], fork: Callable[[], int] = os.fork) -
     read, write = os.pipe()
     child = fork()
     if child == 0:
-        with contextlib.suppress(BaseException):
-            # One write: the doors that are closed meanwhile have copies of this end.
-            os.write(write, json.dumps(find()).encode())
+        try:
+            found = find()
+        except BaseException as error:
+            found = dict.fromkeys(WALLS, f"{REFUSED}: {type(error).__name__}: {error}")
+        # One write: the doors that are closed meanwhile have copies of this end.
+        os.write(write, json.dumps(found).encode())
         os._exit(0)
     os.close(write)
     with open(read, "rb") as answer:
         text = answer.read()
     os.waitpid(child, 0)
-    found: Standing = json.loads(text) if text else {}
-    return found
+    standing: Standing = json.loads(text) if text else {}
+    return standing
 
 
 def _visible() -> list[Path]:

@@ -41,6 +41,11 @@ class Policy:
         self.default = default
         self._by_tag = by_tag
 
+    @property
+    def tags(self) -> list[str]:
+        """Those with limits of their own."""
+        return list(self._by_tag)
+
     def limits(self, tags: Sequence[str]) -> tuple[str, Limits]:
         """The limits of a key with these tags, and what they are called."""
         for tag, limits in self._by_tag.items():
@@ -97,4 +102,7 @@ def _limits(path: str, section: str, values: dict[str, Any]) -> Limits:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, (section, *first["loc"])))
-        raise SettingError(f"The policy {path} is wrong at {place}: {first['msg']}.") from None
+        what = first["msg"]
+        if first["type"] == "extra_forbidden":
+            what = f"there is no such limit; there are {', '.join(Limits.model_fields)}"
+        raise SettingError(f"The policy {path} is wrong at {place}: {what}.") from None

@@ -18,6 +18,8 @@ from ndif_models.errors import WireError
 
 MAX_HEADER_BYTES = 512 * 1024
 CHUNK_BYTES = 2**20
+#: The exit status of a runner that could not be made ready for any job: sysexits' EX_OSERR.
+UNPREPARED = 71
 _LENGTH = struct.Struct("!I")
 
 
@@ -33,6 +35,7 @@ class Request(BaseModel):
     threads: int = 0
     open_files: int = 0
     modules: list[str] | None = None
+    scratch_bytes: int = 0
     bytes: int
 
 

@@ -8,6 +8,7 @@ import os
 import select
 import socket
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,17 +39,40 @@ class Prepared(NamedTuple):
 def serve(prepared: Prepared, descriptors: Sequence[int], house: House | None, cell: jail.Cell) -> None:
     """Wait for one request, run it, answer, and wait for the replica to end this process.
 
+    What goes wrong before the payload is opened is the farm's, and goes to the replica's log.
+
     Args:
         prepared: this process's copy of it is its own.
         descriptors: a socket to the replica, and what takes the lines that the block prints.
         house: of the zygote.
         cell: the part of the jail to go into first.
+    """
+    log = os.dup(2)
+    try:
+        sock = socket.socket(fileno=descriptors[0])
+        job = _receive(prepared, sock, descriptors[1], house, cell)
+    except Exception as error:
+        os.write(log, "".join(traceback.format_exception(error)).encode())
+        os._exit(protocol.UNPREPARED)
+    os.close(log)
+    if job is None:
+        return
+    _answer(prepared, sock, *job)
+    # Unmapping all this takes milliseconds of a core: not while somebody waits for what was just sent. The replica
+    # closes its end, and has the process killed, when that is passed on.
+    with contextlib.suppress(ConnectionError):
+        sock.recv(1)
+
+
+def _receive(
+    prepared: Prepared, sock: socket.socket, output: int, house: House | None, cell: jail.Cell
+) -> tuple[protocol.Request, bytearray] | None:
+    """Go into the cell, rehearse, and take a request; None when the replica is gone.
 
     Raises:
         Refused: a wall that must be there cannot be put up.
     """
-    sock = socket.socket(fileno=descriptors[0])
-    _settle(descriptors[1], prepared.threads)
+    _settle(output, prepared.threads)
     # Opened where it still can be; not every kernel has it.
     peak = os.open(PEAK if os.path.exists(PEAK) else os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     reason = jail.missing(jail.enclose(house, cell), cell.required)
@@ -63,15 +87,11 @@ def serve(prepared: Prepared, descriptors: Sequence[int], house: House | None, c
     os.close(peak)
     request = protocol.receive_request(sock)
     if request is None:
-        return
+        return None
     payload = bytearray()
     protocol.receive_bytes(sock, request.bytes, payload.extend)
     _limit(request, alone=house is not None)
-    _answer(prepared, sock, request, payload)
-    # Unmapping all this takes milliseconds of a core: not while somebody waits for what was just sent. The replica
-    # closes its end, and has the process killed, when that is passed on.
-    with contextlib.suppress(ConnectionError):
-        sock.recv(1)
+    return request, payload
 
 
 def _rehearse(rehearsal: Rehearsal, sock: socket.socket) -> None:
@@ -90,7 +110,7 @@ def _answer(prepared: Prepared, sock: socket.socket, request: protocol.Request, 
         values = result(prepared.model, request, payload)
     except BaseException as error:
         _flush()
-        description = failure.describe(error, prepared.model._module)
+        description = failure.describe(error, prepared.model._module, request)
         answer = protocol.Answer(type="error", description=description, gpu_bytes=_gpu_bytes(prepared))
         protocol.send_header(sock, answer)
         return

@@ -70,7 +70,8 @@ class Zygote:
             self.model = loading.load(self.order["model_key"], self.order["dtype"])
             facts = loading.facts(self.model)
             self.rehearsal = rehearsal.Rehearsal(self.model)
-            self.rehearsal.play()
+            with contextlib.suppress(Exception):  # it only saves time
+                self.rehearsal.play()
             if self.arena:
                 self._take_lease()
         except Exception as error:
@@ -123,12 +124,19 @@ class Zygote:
         if self.lease is not None:
             assert_no_context()
         started = time.monotonic()
-        pid = os.fork() if self.house is None else self.house.fork()
+        try:
+            pid = os.fork() if self.house is None else self.house.fork()
+        except OSError as error:  # no memory, or no processes left
+            print(f"a runner could not be forked: {error}", file=sys.stderr)
+            pid = -1
         if pid == 0:
             self._become_runner(order, descriptors)
         elapsed_ms = (time.monotonic() - started) * 1000
         for descriptor in descriptors:
             os.close(descriptor)
+        if pid == -1:
+            self._tell_end(order["runner"], protocol.UNPREPARED)
+            return
         self.runners[pid] = order["runner"]
         # The replica knows it by another number than this tree does: a handle is right in both.
         handle = os.pidfd_open(pid)
@@ -147,7 +155,9 @@ class Zygote:
             _close_others([*descriptors, *self.arena])
             from . import runner
 
-            cell = jail.Cell(self.readable, order["scratch_bytes"], self.order["walls"], self.device)
+            # What the trial found to stand must stand around each: a job is told which walls it ran behind.
+            walls = [wall for wall in self.walls if not jail.is_refused(self.walls, wall)]
+            cell = jail.Cell(self.readable, order["scratch_bytes"], walls, self.device)
             prepared = runner.Prepared(self.model, self.rehearsal, self.order["threads"], self.lease)
             runner.serve(prepared, descriptors, self.house, cell)
             status = 0
@@ -170,9 +180,8 @@ class Zygote:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)  # not the process: its number may be somebody else's by now
             self._sweep()
-            event = {"event": "exited", "runner": number, "status": os.waitstatus_to_exitcode(status)}
             cpu_s = used.ru_utime + used.ru_stime
-            self._tell(event | {"peak_bytes": used.ru_maxrss * 1024, "cpu_s": cpu_s})
+            self._tell_end(number, os.waitstatus_to_exitcode(status), used.ru_maxrss * 1024, cpu_s)
 
     def _sweep(self) -> None:
         """Kill what runners left behind: their orphans come to the zygote, which is their subreaper."""
@@ -184,6 +193,10 @@ class Zygote:
         for pid in children:
             if pid not in self.runners:
                 os.kill(pid, signal.SIGKILL)
+
+    def _tell_end(self, runner: int, status: int, peak_bytes: int = 0, cpu_s: float = 0.0) -> None:
+        used = {"peak_bytes": peak_bytes, "cpu_s": cpu_s}
+        self._tell({"event": "exited", "runner": runner, "status": status, **used})
 
     def _tell(self, event: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
         protocol.send_packet(self.control, event, descriptors)

@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from importlib import metadata
@@ -72,6 +72,7 @@ def examine(settings: Settings) -> Iterator[Check]:
     yield _binary("weed", binaries.weed, settings.object_store_url, running)
     if not running:
         yield from _ports(settings)
+    yield _keys(settings)
     yield from _jail(settings)
     yield _gpu()
     yield _memory()
@@ -139,23 +140,38 @@ def _ports(settings: Settings) -> Iterator[Check]:
             yield Check(Verdict.FAIL, "port", str(error))
 
 
+def _keys(settings: Settings) -> Check:
+    try:
+        plan.check_key(settings)
+    except SettingError as error:
+        return Check(Verdict.FAIL, "keys", str(error))
+    return Check(Verdict.OK, "keys", "Everybody is the one developer." if settings.dev_mode else "One key is accepted.")
+
+
 def _jail(settings: Settings) -> Iterator[Check]:
     """Each wall that is to stand around a job: whether it goes up here, and whether replicas start without it."""
     from ndif_tasks.sandbox import jail, places, policy
 
     try:
         required = jail.required(settings)
-        policy.load(settings.sandbox_policy)
+        loaded = policy.load(settings.sandbox_policy)
     except SettingError as error:
         yield Check(Verdict.FAIL, "jail", str(error))
         return
+    limits = ", ".join(f"{name} {value}" for name, value in loaded.default if value is not None)
+    tags = f"; others for {', '.join(loaded.tags)}" if loaded.tags else ""
+    yield Check(Verdict.OK, "policy", f"{settings.sandbox_policy or 'The one that ships'}: {limits}{tags}.")
     for name, standing in jail.examine(places.python()).items():
         if not jail.is_refused({name: standing}, name):
-            yield Check(Verdict.OK, f"wall {name}", f"It stands around every job: {standing}.")
+            yield Check(Verdict.OK, f"wall {name}", f"{_needed(name, required)} It goes up here: {standing}.")
         elif name in required:
             yield Check(Verdict.FAIL, f"wall {name}", f"Replicas do not start without it, {standing}.")
         else:
             yield Check(Verdict.WARN, f"wall {name}", f"Jobs run without it, {standing}.")
+
+
+def _needed(wall: str, required: Sequence[str]) -> str:
+    return "Required." if wall in required else "Not required."
 
 
 def _gpu() -> Check:

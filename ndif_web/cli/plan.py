@@ -136,9 +136,19 @@ def local_names(settings: Settings) -> tuple[str, ...]:
     return tuple(name for name in NAMES if not elsewhere.get(name))
 
 
-def _check_addresses(settings: Settings, names: tuple[str, ...]) -> None:
-    if API in names and not settings.dev_mode and not settings.api_key:
+def check_key(settings: Settings) -> None:
+    """Refuse a farm that nobody could use.
+
+    Raises:
+        SettingError: no key would be accepted.
+    """
+    if not settings.dev_mode and not settings.api_key:
         raise SettingError("NDIF_DEV_MODE is false and NDIF_API_KEY is not set: this farm would accept no key at all.")
+
+
+def _check_addresses(settings: Settings, names: tuple[str, ...]) -> None:
+    if API in names:
+        check_key(settings)
     for name, url in ((BROKER, "broker_url"), (OBJECT_STORE, "object_store_url")):
         if name in names and getattr(settings, url):
             raise SettingError(f"NDIF_{url.upper()} is set to another {name}; unset it to start one here.")

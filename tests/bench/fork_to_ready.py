@@ -30,7 +30,7 @@ def run(bench: Bench) -> Iterator[Row]:
     """Measure."""
     hf_home = bench.folder / "hf"
     models.hold("gpt2", "124m", bench.made, hf_home, BIG)
-    settings = load(environ={"HF_HOME": str(hf_home)}, running_session=False)
+    settings = load(environ={"HF_HOME": str(hf_home), "NDIF_SESSION_ROOT": str(bench.folder)}, running_session=False)
     zygote = ZygoteProcess(settings, str(ModelKey(BIG)), None, THREADS)
     try:
         assert zygote.loaded(60), "the zygote did not load"

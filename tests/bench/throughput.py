@@ -54,12 +54,12 @@ def cpu_s(farm: Farm) -> Counter[str]:
     for service, told in farm.record["services"].items():
         for process in [top := psutil.Process(int(told["pid"])), *top.children(recursive=True)]:
             try:
-                line, times = " ".join(process.cmdline()), process.cpu_times()
+                line, times, name = " ".join(process.cmdline()), process.cpu_times(), process.name()
             except psutil.NoSuchProcess:
                 continue
             if "ndif_tasks.sandbox.zygote" in line:
-                kind = "runners" if process.name() == "ndif-runner" else "zygote"
-                if process.name() == "ndif-zygote":  # the doors in front of it have no children that count
+                kind = "runners" if name == "ndif-runner" else "zygote"
+                if name == "ndif-zygote":  # the doors in front of it have no children that count
                     spent["runners"] += times.children_user + times.children_system
             else:
                 kind = "replica" if service == "agent" and "node." not in line else service

@@ -78,7 +78,8 @@ STOPPED_BY = {
         *("join_anothers_namespace", "change_the_root", "mount_over_a_folder", "make_a_filesystem"),
         *("copy_the_mounts", "set_the_hostname", "set_the_clock", "read_the_kernel_log", "look_into_a_keyring"),
         *("leave_a_key", "read_an_anonymous_segment", "set_up_io_uring", "handle_page_faults", "make_a_bpf_map"),
-        *("count_with_perf", "have_the_kernel_signal_another"),
+        *("count_with_perf", "have_the_kernel_signal_another", "learn_who_is_at_the_other_end"),
+        *("have_descriptors_of_its_own", "send_out_of_band"),
     ),
     "limits": ("memory_bomb", "thread_bomb", "descriptor_bomb"),
 }
@@ -141,7 +142,7 @@ def skip_unless_root(attack: str) -> None:
 
 def is_refusal(text: str) -> bool:
     """Whether an error, as the last line of a traceback tells it, is the system's "no"."""
-    line = text.strip().rpartition("\n")[2]
+    line = [line for line in text.strip().splitlines() if not line.startswith("hint: ")][-1]
     kind = getattr(builtins, line.partition(":")[0], None)
     refusal = isinstance(kind, type) and issubclass(kind, OSError | MemoryError)
     return refusal or line == "RuntimeError: can't start new thread"

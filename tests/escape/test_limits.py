@@ -100,7 +100,9 @@ def test_memory(told: Callable[[Block], tuple[str, dict[str, Any]]]) -> None:
         with model.trace("a", backend=backend):
             len(bytes(3 * 2**30)).save()  # type: ignore[attr-defined]
 
-    assert "MemoryError" in told(block)[0]
+    sentence = told(block)[0]
+    assert "MemoryError" in sentence
+    assert sentence.endswith("hint: beside the weights a job may take 2147483648 bytes of memory here.\n")
 
 
 def test_open_files(told: Callable[[Block], tuple[str, dict[str, Any]]]) -> None:
@@ -121,7 +123,8 @@ def test_scratch(told: Callable[[Block], tuple[str, dict[str, Any]]]) -> None:
             with open("/tmp/another", "wb", buffering=0) as file:
                 file.write(bytes(2**19))
 
-    assert "No space left on device" in told(block)[0]
+    sentence = told(block)[0]
+    assert "No space left on device" in sentence and "hint: a job's /tmp holds 1048576 bytes" in sentence
 
 
 def test_lines(told: Callable[[Block], tuple[str, dict[str, Any]]]) -> None:
@@ -145,6 +148,19 @@ def test_values(told: Callable[[Block], tuple[str, dict[str, Any]]]) -> None:
     sentence, meta = told(block)
     assert "and may take 200000; save less, or reduce first." in sentence
     assert meta["ended"] == "refused"
+
+
+def test_lines_met_together_with_the_answer(told: Callable[[Block], tuple[str, dict[str, Any]]]) -> None:
+    def block(model: Any, backend: Any) -> None:
+        with model.trace("a", backend=backend) as tracer:
+            import os
+
+            os.write(1, b"again\n" * 11)
+            tracer.stop()
+
+    sentence, meta = told(block)
+    assert sentence.startswith("The block printed more than a job may (10 lines or 1048576 bytes).")
+    assert meta["ended"] == "output"
 
 
 @pytest.mark.parametrize("how", ["statement", "function"])

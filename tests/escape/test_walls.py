@@ -46,7 +46,7 @@ def test_every_wall_has_attacks() -> None:
 WALK = """
 import ctypes, errno, json, sys
 from ndif_tasks.sandbox.walls import seccomp
-seccomp.raise_wall()
+seccomp.raise_wall(scratch=sys.argv[2] == "True")
 libc = ctypes.CDLL(None, use_errno=True)
 found = {}
 clone = seccomp.library().resolve_syscall(seccomp.library().Arch.NATIVE, "clone")
@@ -63,7 +63,8 @@ print(json.dumps(found))
 KERNELS_OWN = {335, 336}
 
 
-def test_every_other_system_call_is_refused() -> None:
+@pytest.mark.parametrize("scratch", [False, True], ids=["without a folder", "with one"])
+def test_every_other_system_call_is_refused(scratch: bool) -> None:
     library = seccomp.library()
     partly = (
         "clone",
@@ -77,9 +78,10 @@ def test_every_other_system_call_is_refused() -> None:
         "prlimit64",
         "sched_setaffinity",
     )
-    known = {library.resolve_syscall(library.Arch.NATIVE, name) for name in (*seccomp.ALLOWED, "clone3")}
+    allowed = (*seccomp.ALLOWED, *(seccomp.SCRATCH.split() if scratch else ()))
+    known = {library.resolve_syscall(library.Arch.NATIVE, name) for name in (*allowed, "clone3")}
     numbers = sorted(set(range(1024)) - known - KERNELS_OWN)
-    argv = [sys.executable, "-c", WALK, json.dumps(numbers)]
+    argv = [sys.executable, "-c", WALK, json.dumps(numbers), str(scratch)]
     found = json.loads(subprocess.run(argv, capture_output=True, check=True, timeout=60, cwd=ROOT).stdout)
     partly_numbers = {library.resolve_syscall(library.Arch.NATIVE, name) for name in partly}
     assert len(numbers) > 800 and partly_numbers < set(numbers)

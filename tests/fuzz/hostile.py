@@ -18,10 +18,11 @@ TEXTS = (
     *('"\xff"', '"\xed\xa0\x80"', '"\n"', '"\\x"', "null", "5", '["no"]', '"' + "\xf0\x9f\x98\x80" * 20_000 + '"'),
 )
 NUMBERS = (
-    *("0", "5", "6", "-1", "-0", str(SENT), str(2**31), str(2**64), "9" * 4300, "9" * 4301, "5.0", "5e0", "1e400"),
-    *("NaN", "-Infinity", "true", "null", '"5"', "05", "+5", "[]", "[" * 100_000, '{"a":' * 300 + "0" + "}" * 300),
+    *("0", "5", "6", "-1", "-0", *map(str, (SENT, 2**31, 2**60, 2**60 + 1, 2**64)), "9" * 4300, "9" * 4301),
+    *("5.0", "5e0", "1e400", "NaN", "-Infinity", "true", "null", '"5"', "05", "+5"),
+    *("[]", "[" * 100_000, '{"a":' * 300 + "0" + "}" * 300),
 )
-KEYS = ('"type"', '"bytes"', '"description"', '"more"', '"\\u0074ype"', '"\\ud800"', "type")
+KEYS = ('"type"', '"bytes"', '"gpu_bytes"', '"description"', '"more"', '"\\u0074ype"', '"\\ud800"', "type")
 FRAMES = ("{%s}", " {%s}\n", "\xef\xbb\xbf{%s}", "{%s", "[%s]", "[{%s}]", "{%s}{}", "{%s,}")
 
 PRINTED = ("a", "\n", "\r", "\r\n", "b\n", "c\r", "\xc3", "\xa9", "\xff", "\0", "")
@@ -64,7 +65,7 @@ def _result(draw: Draw, most: int) -> tuple[str, int]:
 
 def _object(draw: Draw, most: int) -> tuple[str, int]:
     """Mostly nearly an answer: fields missing, twice, of wrong types, or not known."""
-    values = {'"type"': TYPES, '"bytes"': NUMBERS, '"description"': TEXTS}
+    values = {'"type"': TYPES, '"bytes"': NUMBERS, '"gpu_bytes"': NUMBERS, '"description"': TEXTS}
     fields = [draw.pick(('"type":"result"', '"type":"error"', '"bytes":5'))]
     for _ in range(draw.pick((0, 1, 1, 2, 3))):
         key = draw.pick(KEYS)

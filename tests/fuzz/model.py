@@ -19,6 +19,7 @@ LONGEST_HEADER = 524_288
 LONGEST_LINE = 16_384
 ONE_READ = 65_536
 DEEPEST = 200
+MOST_OF_A_GPU = 2**60
 
 
 def expected(case: Case) -> list[str]:
@@ -66,11 +67,13 @@ def _parsed(text: bytes) -> dict[str, Any]:
     too_deep = text.count(b"[") + text.count(b"{") > DEEPEST
     fields = dict(pairs) if isinstance(pairs, tuple) and not too_deep else {}
     right = (
-        set(fields) <= {"type", "description", "bytes"}
+        set(fields) <= {"type", "description", "bytes", "gpu_bytes"}
         and fields.get("type") in ("result", "error")
         and type(fields.get("description", "")) is str
         and type(fields.get("bytes", 0)) is int
         and fields.get("bytes", 0) >= 0
+        and type(fields.get("gpu_bytes", 0)) is int
+        and 0 <= fields.get("gpu_bytes", 0) <= MOST_OF_A_GPU
     )
     return fields if right else {}
 

@@ -65,6 +65,8 @@ MUTANTS = [
     Mutant("a field that no answer has", protocol, 'extra="forbid"', 'extra="ignore"'),
     Mutant("an answer of an unknown type", protocol, 'Literal["result", "error"]', "str"),
     Mutant("fewer bytes than none", protocol, "Field(default=0, ge=0)", "0"),
+    Mutant("less of a GPU than none", protocol, "ge=0, le", "le"),
+    Mutant("more of a GPU than there is", protocol, "ge=0, le=2**60", "ge=0"),
     Mutant("as many bytes as may be", protocol, "answer.bytes > max", "answer.bytes >= max"),
     Mutant("more bytes than may be", protocol, "answer.bytes > max_result_bytes", "False"),
     Mutant("an end among the bytes", protocol, 'raise WireError("The block ended', 'return None and ("'),

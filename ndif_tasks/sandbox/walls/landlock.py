@@ -29,6 +29,8 @@ _ON_FILES = _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
 #: The newest right on files of each version.
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 _NETWORK_SINCE, _SCOPES_SINCE = 4, 6
+#: Or each refusal would write what a job chose into the audit log of the host.
+_NO_RECORDS, _RECORDS_SINCE = 1, 7
 _TCP = 0b11  # bind and connect
 _SCOPES = 0b11  # abstract unix sockets and signals
 
@@ -72,7 +74,7 @@ def raise_wall(readable: Iterable[Path], writable: Iterable[Path]) -> str:
             _allow(ruleset, path, handled & _READ)
         for path in writable:
             _allow(ruleset, path, handled & (_USE | _IOCTL_DEV))
-        _call(_RESTRICT_SELF, ruleset, 0)
+        _call(_RESTRICT_SELF, ruleset, _NO_RECORDS if speaks >= _RECORDS_SINCE else 0)
     finally:
         os.close(ruleset)
     lacks = [what for what, there in (("TCP", network), ("signals and abstract sockets", scopes)) if not there]

@@ -21,7 +21,8 @@ def lower(*, alone: bool, memory_bytes: int = 0, cpu_s: int = 0, threads: int = 
         threads: how many it may have.
         open_files: the highest descriptor it may have, and one.
     """
-    wanted = [(resource.RLIMIT_CORE, 0)]
+    # Of 0 the kernel takes no notice where a program on the host is given what is dumped; of 1 it does.
+    wanted = [(resource.RLIMIT_CORE, 1)]
     if memory_bytes:
         wanted.append((resource.RLIMIT_AS, _mapped_bytes() + memory_bytes))
     if cpu_s:

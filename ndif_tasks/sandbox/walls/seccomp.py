@@ -15,15 +15,20 @@ from typing import Any
 from .. import device
 from . import Refused
 
-_CLONE_THREAD = 0x00010000
+#: A thread that shares its descriptors: with a table of its own each could open as many as all may.
+_CLONE_THREAD = 0x00010000 | 0x00000400
+_CLOSE_RANGE_UNSHARE = 2
+_MSG_OOB = 1
+#: Of SOL_SOCKET: its type, error, buffers, listening, protocol, domain; not who is at the other end, and no handle of it.
+_SOCKET_OPTIONS = (3, 4, 7, 8, 30, 38, 39)
 _PR_SET_NAME, _PR_GET_NAME, _PR_SET_VMA = 15, 16, 0x53564D41
 #: Terminal size and kind, bytes waiting, and the close-on-exec and non-blocking flags.
 _IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-#: Copies of a descriptor, its flags, locks, the size of a pipe; not who is signalled about it.
+#: Copies of a descriptor, its flags, locks of a process, the size of a pipe; not who is signalled about it.
 _FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)
 
 FILES = """
-read readv pread64 preadv preadv2 write writev pwrite64 pwritev pwritev2 close close_range open openat openat2 lseek
+read readv pread64 preadv preadv2 write writev pwrite64 pwritev pwritev2 close open openat openat2 lseek
 fstat stat lstat newfstatat statx fstatfs statfs access faccessat faccessat2 readlink readlinkat getdents64 getcwd
 dup dup2 dup3 pipe pipe2 eventfd2 poll ppoll select pselect6 epoll_create1 epoll_ctl epoll_wait epoll_pwait
 epoll_pwait2 fadvise64 flock fsync fdatasync ftruncate sendfile splice umask
@@ -48,7 +53,7 @@ getpid getppid gettid getpgid getpgrp getsid getuid geteuid getgid getegid getgr
 getrusage getrlimit capget getpriority wait4 waitid getrandom
 """
 #: On the one socket the process was given; it can make none but pairs that lead nowhere.
-SOCKET = "recvfrom shutdown getsockopt getsockname getpeername"
+SOCKET = "shutdown getsockname getpeername"
 
 ALLOWED = tuple(" ".join((FILES, MEMORY, THREADS, SIGNALS, TIME, WHO, SOCKET)).split())
 
@@ -95,7 +100,13 @@ def common_rules(scratch: bool, given: device.Device = device.NONE) -> Any:
         call.add_rule(seccomp.ALLOW, "ioctl", seccomp.Arg(1, masked, mask, number))
     for command in _FCNTLS:
         call.add_rule(seccomp.ALLOW, "fcntl", seccomp.Arg(1, equal, command))
-    call.add_rule(seccomp.ALLOW, "sendto", seccomp.Arg(4, equal, 0))  # to the other end, and nowhere else
+    # To and from the other end, and nowhere else.
+    call.add_rule(seccomp.ALLOW, "sendto", seccomp.Arg(4, equal, 0), seccomp.Arg(3, masked, _MSG_OOB, 0))
+    call.add_rule(seccomp.ALLOW, "recvfrom", seccomp.Arg(3, masked, _MSG_OOB, 0))
+    for option in _SOCKET_OPTIONS:
+        given_option = seccomp.Arg(1, equal, int(socket.SOL_SOCKET)), seccomp.Arg(2, equal, option)
+        call.add_rule(seccomp.ALLOW, "getsockopt", *given_option)
+    call.add_rule(seccomp.ALLOW, "close_range", seccomp.Arg(2, masked, _CLOSE_RANGE_UNSHARE, 0))
     call.add_rule(seccomp.ALLOW, "socketpair", seccomp.Arg(0, equal, int(socket.AF_UNIX)))
     call.add_rule(seccomp.ALLOW, "prlimit64", seccomp.Arg(0, equal, 0))
     call.add_rule(seccomp.ALLOW, "sched_setaffinity", seccomp.Arg(0, equal, 0))

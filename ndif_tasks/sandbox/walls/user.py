@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
+import secrets
 
 from .. import kernel
 from . import Refused
 
-#: Above all that distributions, containers and systemd give away; a process id fits beneath the end of 31 bits.
+#: Above all that distributions, containers and systemd give away; what is added fits beneath the end of 31 bits.
 _FIRST_ID = 0x70000000
+_IDS = 0x0F000000
 _NOBODY = 65534
 
 
 def drop() -> None:
-    """Stop being root, for good.
+    """Stop being root, for good. The id is drawn: what the kernel counts by user would otherwise be several zygotes'.
 
     Raises:
         Refused: this process may not change its user.
     """
-    for id in (_FIRST_ID + os.getpid(), _NOBODY):
+    for id in (_FIRST_ID + secrets.randbelow(_IDS), _NOBODY):
         try:
             os.setgroups([])
             os.setresgid(id, id, id)

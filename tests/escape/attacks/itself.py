@@ -35,6 +35,19 @@ def clone_into_a_user_namespace(target: Target) -> object:
     return os.waitpid(child, 0)
 
 
+def have_descriptors_of_its_own(target: Target) -> object:
+    """A thread with a table of its own may open as many more as all may."""
+    return system_call(436, 0xFFFFFFF0, 0xFFFFFFFF, 2)  # close_range, CLOSE_RANGE_UNSHARE
+
+
+def send_out_of_band(target: Target) -> object:
+    import socket
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        return ours.send(b"x", socket.MSG_OOB)
+
+
 def leave_a_process_behind(target: Target) -> object:
     import os
 
@@ -161,6 +174,7 @@ def _takes(descriptor: int) -> bool:
 
 ATTACKS = (
     *(fork, fork_by_system_call, clone_into_a_user_namespace, leave_a_process_behind, spawn_a_program, run_a_shell),
+    *(have_descriptors_of_its_own, send_out_of_band),
     *(become_a_program, become_an_anonymous_program, make_an_anonymous_file, hide_memory, fork_from_native_code),
     *(open_a_socket_from_native_code, open_a_socket_by_the_32_bit_gate, become_another_user, be_nicer_to_itself),
     *(take_the_processor, outlive_its_parent, leave_its_group),

@@ -70,6 +70,15 @@ def hold_another(target: Target) -> None:
     os.close(os.pidfd_open(target["pid"]))
 
 
+def learn_who_is_at_the_other_end(target: Target) -> object:
+    """By the same call newer kernels give a handle of that process."""
+    import socket
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        return ours.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+
+
 def learn_of_a_process(target: Target) -> object:
     import os
 
@@ -211,7 +220,7 @@ def end_another(target: Target) -> None:
 ATTACKS = (
     *(read_anothers_environment, read_anothers_memory, read_anothers_memory_by_call, list_anothers_descriptors),
     *(open_anothers_descriptor, take_anothers_descriptor, read_through_anothers_root, compare_with_another),
-    *(hold_another, learn_of_a_process, read_its_parents_memory, write_anothers_memory),
+    *(hold_another, learn_of_a_process, learn_who_is_at_the_other_end, read_its_parents_memory, write_anothers_memory),
     *(write_anothers_memory_by_call, pin_another, slow_another, limit_another, doom_another, trace_another),
     *(signal_another, signal_anothers_thread, signal_another_by_descriptor, queue_a_signal_to_another),
     *(have_the_kernel_signal_another, signal_everybody, signal_its_parent, end_another),

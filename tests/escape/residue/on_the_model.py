@@ -66,13 +66,11 @@ def write_raw_memory(model: Any) -> None:
 
 
 @changes("weights", WEIGHTS)
-def write_the_mapped_pages(model: Any) -> None:
+def write_every_page(model: Any) -> None:
     import ctypes
 
-    with open("/proc/self/maps") as file:
-        (mapped,) = [line.split()[0] for line in file if "/blobs/" in line]
-    start, end = (int(place, 16) for place in mapped.split("-"))
-    ctypes.memset(start, 1, end - start)
+    for tensor in model._module.parameters():
+        ctypes.memset(tensor.data_ptr(), 1, tensor.nbytes)
 
 
 @changes("weights", WEIGHTS)
