@@ -19,7 +19,7 @@ from . import Refused
 _CLONE_THREAD = 0x00010000 | 0x00000400
 _CLOSE_RANGE_UNSHARE = 2
 _MSG_OOB = 1
-#: Of SOL_SOCKET: its type, error, buffers, listening, protocol, domain; not who is at the other end, and no handle of it.
+#: Of SOL_SOCKET: type, error, buffers, listening, protocol, domain; not who is at the other end, and no handle of it.
 _SOCKET_OPTIONS = (3, 4, 7, 8, 30, 38, 39)
 _PR_SET_NAME, _PR_GET_NAME, _PR_SET_VMA = 15, 16, 0x53564D41
 #: Terminal size and kind, bytes waiting, and the close-on-exec and non-blocking flags.
