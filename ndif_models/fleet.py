@@ -64,6 +64,4 @@ def remove_deployment(url: str, queue: str) -> bool:
 
 
 def _record(row: DeploymentRow) -> Deployment:
-    # SQLite keeps no time zone; what is stored is UTC.
-    created_at = row.created_at if row.created_at.tzinfo else row.created_at.replace(tzinfo=UTC)
-    return Deployment(row.queue, row.model_key, row.replicas, row.dtype, created_at)
+    return Deployment(row.queue, row.model_key, row.replicas, row.dtype, row.created_at)

@@ -61,7 +61,7 @@ def configuration(settings: Settings) -> dict[str, Any]:
 
 def schedule() -> dict[str, dict[str, Any]]:
     """What beat sends, and how often (seconds). A tick nobody took expires before the next."""
-    every = {routing.RECONCILE: 2.0, routing.KEEP_PROMISES: 5.0, routing.SWEEP_OBJECTS: 600.0}
+    every = {routing.RECONCILE: 2.0, routing.KEEP_PROMISES: 5.0, routing.WRITE_DOWN: 2.0, routing.SWEEP_OBJECTS: 600.0}
     return {
         name: {"task": name, "schedule": seconds, "options": {"queue": routing.CONTROL, "expires": seconds}}
         for name, seconds in every.items()

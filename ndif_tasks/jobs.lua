@@ -7,6 +7,8 @@ local ALLOWED = {
 }
 local TERMINAL = {COMPLETED = true, ERROR = true}
 local LEASES = 'ndif:leases'
+-- Those that are over and not yet in the database.
+local FINISHED = 'ndif:finished'
 -- Of tiers, the lower one goes first; a turn is far smaller than what lies between two.
 local TIER = 2 ^ 40
 -- The turn of a job that is in line again: before anybody's.
@@ -119,6 +121,7 @@ local function finish(id, job, status, description, meta, result, body)
   if result then redis.call('HSET', job_key(id), 'result', result) end
   set_status(id, job, status, description, meta, result, body)
   redis.call('EXPIRE', job_key(id), job.ttl)
+  redis.call('RPUSH', FINISHED, id)
 end
 
 local function back_in_line(id, job, description)

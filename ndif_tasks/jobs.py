@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any, cast
 
@@ -17,12 +18,14 @@ from kombu.exceptions import OperationalError
 from redis import Redis
 
 from ndif_models.errors import Forbidden
+from ndif_models.jobs import Finished
 from ndif_models.settings import Settings
 from ndif_models.wire import TERMINAL, Status, Update, dumps
 
 from . import routing, updates
 
 log = logging.getLogger(__name__)
+FINISHED = "ndif:finished"
 MAX_DESCRIPTION = 64 * 1024
 #: A wait that is not worth a word.
 MIN_WAIT_S = 1.0
@@ -299,6 +302,24 @@ class Jobs:
             for id, (status, owner, attempt, replica, submitted, claimed) in found.items()
         ]
 
+    def finished(self, most: int) -> tuple[int, list[Finished]]:
+        """The next jobs that are over and not yet in the database, and how many entries tell of them.
+
+        Fewer than that are told where a job was forgotten before it was written down.
+        """
+        ids = [id.decode() for id in cast(list[bytes], self.redis.lrange(FINISHED, 0, most - 1))]
+        names = ("queue", "owner", "status", "attempt", "replica", "submitted_at", "started_at", "finished_at", "meta")
+        with self.redis.pipeline(transaction=False) as pipe:
+            for id in ids:
+                pipe.hmget(f"ndif:job:{id}", names)
+            rows: list[list[bytes | None]] = pipe.execute()
+        told = [(id, [(value or b"").decode() for value in row]) for id, row in zip(ids, rows, strict=True) if row[2]]
+        return len(ids), [_finished(id, *row) for id, row in told]
+
+    def written_down(self, count: int) -> None:
+        """Forget so many entries of those that :meth:`finished` told."""
+        self.redis.ltrim(FINISHED, count, -1)
+
     def now(self) -> float:
         """The broker's clock, by which jobs are timed."""
         seconds, micros = self.redis.time()
@@ -322,6 +343,41 @@ class Jobs:
 
 def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def _finished(
+    id: str,
+    queue: str,
+    owner: str,
+    status: str,
+    attempt: str,
+    replica: str,
+    submitted: str,
+    started: str,
+    finished: str,
+    meta: str,
+) -> Finished:
+    cost = json.loads(meta or "null") or {}
+    return Finished(
+        id=id,
+        queue=queue,
+        owner=owner,
+        status=status,
+        ended=cost.get("ended", ""),
+        attempts=int(attempt),
+        replica=replica,
+        submitted_at=_time(submitted),
+        started_at=_time(started) if started else None,
+        finished_at=_time(finished),
+        run_s=cost.get("runtime", 0.0),
+        cpu_s=cost.get("cpu_s", 0.0),
+        peak_bytes=cost.get("max_memory_usage", 0),
+        policy=cost.get("policy", ""),
+    )
+
+
+def _time(seconds: str) -> datetime:
+    return datetime.fromtimestamp(float(seconds), UTC)
 
 
 def is_inline(result: str) -> bool:

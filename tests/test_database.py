@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import sqlalchemy
 
-from ndif_models import db, fleet, migrations, tables
+from ndif_models import db, fleet, jobs, migrations, tables
 
 
 @pytest.fixture
@@ -80,3 +82,38 @@ def test_a_deployment_is_put_changed_and_removed(migrated: str) -> None:
     assert fleet.remove_deployment(migrated, "org/a") is True
     assert fleet.remove_deployment(migrated, "org/a") is False
     assert [one.queue for one in fleet.deployments(migrated)] == ["org/b"]
+
+
+BEGUN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+OVER = jobs.Finished(
+    id="j",
+    queue="org/model",
+    owner="me",
+    status="COMPLETED",
+    ended="values",
+    attempts=1,
+    replica="r-1",
+    submitted_at=BEGUN,
+    started_at=BEGUN + timedelta(seconds=1),
+    finished_at=BEGUN + timedelta(seconds=2),
+    run_s=1.5,
+    cpu_s=2.25,
+    peak_bytes=2**40,
+    policy="default",
+)
+
+
+def test_a_finished_job_is_kept_as_it_was_and_once(migrated: str) -> None:
+    jobs.record(migrated, [OVER, replace(OVER, id="k", started_at=None), OVER])
+    jobs.record(migrated, [OVER])
+    jobs.record(migrated, [])
+    assert jobs.recent(migrated) == [OVER, replace(OVER, id="k", started_at=None)]
+
+
+def test_the_latest_finished_jobs_come_first_of_whom_is_asked_for(migrated: str) -> None:
+    later = replace(OVER, id="later", finished_at=BEGUN + timedelta(hours=1))
+    others = replace(OVER, id="other", owner="somebody", queue="other")
+    jobs.record(migrated, [OVER, later, others])
+    assert [one.id for one in jobs.recent(migrated, limit=2)] == ["later", "j"]
+    assert [one.id for one in jobs.recent(migrated, owner="somebody")] == ["other"]
+    assert [one.id for one in jobs.recent(migrated, queue="org/model")] == ["later", "j"]

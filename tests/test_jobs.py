@@ -301,3 +301,29 @@ def test_a_result_is_told_along_only_to_who_waits_and_when_small(jobs: Jobs, str
     jobs.running(job)
     jobs.complete(job, bytes(size), {})
     assert entries(jobs, stream)[-1].body is None
+
+
+def test_what_is_over_is_told_for_the_database_until_it_is_written_down(jobs: Jobs, broker: Redis) -> None:
+    job = running(jobs, "done")
+    meta = {"runtime": 1.5, "cpu_s": 2.5, "max_memory_usage": 3, "policy": "default", "ended": "values"}
+    jobs.complete(job, b"the values", meta)
+    submit(jobs, "cancelled", owner="another")
+    jobs.cancel("cancelled")
+    running(jobs, "runs")
+    entries, (done, cancelled) = jobs.finished(10)
+    assert entries == 2
+    assert (done.id, done.owner, done.status, done.ended, done.attempts, done.replica) == (
+        *("done", "me", "COMPLETED", "values", 1, "r"),
+    )
+    assert (done.run_s, done.cpu_s, done.peak_bytes, done.policy) == (1.5, 2.5, 3, "default")
+    assert done.started_at is not None and done.submitted_at <= done.started_at <= done.finished_at
+    assert (cancelled.id, cancelled.status, cancelled.attempts, cancelled.started_at) == ("cancelled", "ERROR", 0, None)
+    broker.delete("ndif:job:done")
+    assert [(count, [one.id for one in found]) for count, found in (jobs.finished(1), jobs.finished(2))] == [
+        (1, []),
+        (2, ["cancelled"]),
+    ]
+    jobs.written_down(1)
+    assert [one.id for one in jobs.finished(10)[1]] == ["cancelled"]
+    jobs.written_down(1)
+    assert jobs.finished(10) == (0, []) and broker.exists("ndif:finished") == 0

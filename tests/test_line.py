@@ -100,7 +100,13 @@ def test_an_emptied_line_leaves_nothing_behind_but_its_pace(jobs: Jobs, broker: 
     served(jobs, 3)
     jobs.fail_waiting(QUEUE, "gone")
     kept = {key for key in broker.keys("ndif:*") if b":job:" not in key and b":result:" not in key}  # type: ignore[union-attr]
-    assert kept == {b"ndif:sequence", b"ndif:queues", b"ndif:updates:s", f"ndif:pace:{QUEUE}".encode()}
+    assert kept == {
+        b"ndif:sequence",
+        b"ndif:queues",
+        b"ndif:finished",
+        b"ndif:updates:s",
+        f"ndif:pace:{QUEUE}".encode(),
+    }
 
 
 def test_a_wait_is_told_from_how_long_jobs_took_and_how_many_run_at_once(jobs: Jobs, broker: Redis) -> None:

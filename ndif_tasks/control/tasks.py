@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+from collections.abc import Iterator
 
 from redis import Redis
 from redis.exceptions import LockError
 
 from ndif_models.fleet import deployments
+from ndif_models.jobs import record
 from ndif_models.keys import new_id
 from ndif_models.settings import settings
 from ndif_tasks import fleet, routing
@@ -26,7 +28,9 @@ log = logging.getLogger(__name__)
 ORDERED_TTL_S = 30.0
 #: A worker started by hand may be restarted by hand; its queue waits this long for it.
 UNSERVED_LIMIT_S = 60.0
-LOCK = "ndif:lock:reconcile"
+LOCK_S = 20.0
+#: How many finished jobs are written down at once.
+BATCH = 500
 
 
 @functools.cache
@@ -37,15 +41,22 @@ def _redis() -> Redis:
 @app.task(name=routing.RECONCILE, ignore_result=True)  # type: ignore[untyped-decorator]
 def reconcile() -> None:
     """Order what is missing, stop what is too much, and tell waiting jobs of models that cannot be loaded."""
-    redis = _redis()
-    lock = redis.lock(LOCK, timeout=20, blocking_timeout=0)
-    if not lock.acquire():
-        return
+    with _alone("reconcile") as alone:
+        if alone:
+            _reconcile(_redis())
+
+
+@contextlib.contextmanager
+def _alone(what: str) -> Iterator[bool]:
+    """Whether nobody else in the farm does the same now; if so nobody will, for as long as this lasts."""
+    lock = _redis().lock(f"ndif:lock:{what}", timeout=LOCK_S, blocking_timeout=0)
+    held = lock.acquire()
     try:
-        _reconcile(redis)
+        yield held
     finally:
-        with contextlib.suppress(LockError):  # it took longer than the lock holds; another look may be on its way
-            lock.release()
+        if held:
+            with contextlib.suppress(LockError):  # it took longer than the lock holds; another may be at it
+                lock.release()
 
 
 def _reconcile(redis: Redis) -> None:
@@ -98,6 +109,18 @@ def keep_promises() -> None:
     lost, tickets = jobs.hand_back_expired(), jobs.reissue_tickets()
     if lost or tickets:
         log.info("%d jobs handed back, %d tickets sent again", lost, tickets)
+
+
+@app.task(name=routing.WRITE_DOWN, ignore_result=True)  # type: ignore[untyped-decorator]
+def write_down() -> None:
+    """Bring the jobs that are over into the database."""
+    jobs = Jobs(_redis(), settings())
+    with _alone("write_down") as alone:
+        while alone:
+            entries, finished = jobs.finished(BATCH)
+            record(settings().db_url, finished)
+            jobs.written_down(entries)
+            alone = entries == BATCH
 
 
 @app.task(name=routing.SWEEP_OBJECTS, ignore_result=True)  # type: ignore[untyped-decorator]

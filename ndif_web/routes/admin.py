@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ndif_models import snapshots
 from ndif_models.errors import BadRequest, Conflict, Gone, NdifError, NotFound
 from ndif_models.fleet import Deployment, put_deployment, remove_deployment
+from ndif_models.jobs import Finished, recent
 from ndif_models.keys import DEFAULT_REVISION, DEFAULT_TASK, ModelKey
 from ndif_models.wire import Status
 from ndif_tasks import fleet, routing
@@ -22,6 +24,7 @@ from ndif_web.farm import farm
 
 blueprint = Blueprint("admin", __name__, url_prefix="/admin")
 
+MOST_FINISHED = 10_000
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -109,6 +112,22 @@ def unfinished() -> Response:
     now = jobs.now()
     found = [one for name in jobs.queues() if queue in (None, name) for one in jobs.unfinished(name)]
     return jsonify(jobs=[_listed(one, now) for one in found])
+
+
+@blueprint.get("/jobs/finished")
+def finished() -> Response:
+    """The latest jobs that are over, the newest first, of all, ``?queue=`` or ``?owner=``; at most ``?limit=``."""
+    limit = request.args.get("limit", "100")
+    if not (limit.isascii() and limit.isdigit() and len(limit) < 6 and 1 <= int(limit) <= MOST_FINISHED):
+        raise BadRequest(f"limit must be a number from 1 to {MOST_FINISHED}.")
+    chosen = {"queue": request.args.get("queue"), "owner": request.args.get("owner")}
+    found = recent(farm().settings.db_url, **chosen, limit=int(limit))
+    return jsonify(jobs=[{**asdict(one), **_times(one)} for one in found])
+
+
+def _times(one: Finished) -> dict[str, str | None]:
+    names = ("submitted_at", "started_at", "finished_at")
+    return {name: when and when.isoformat() for name in names for when in [getattr(one, name)]}
 
 
 @blueprint.delete("/jobs/<id>")

@@ -78,3 +78,21 @@ def test_a_client_that_leaves_has_its_jobs_done_unless_told_otherwise(sender: Se
     id = sender.submit(session_id=session)
     client.close()
     sender.wait_for(id, "COMPLETED")
+
+
+def test_a_job_that_is_over_is_written_down_with_what_it_cost_and_nothing_it_said(farm: Farm, sender: Sender) -> None:
+    id = sender.submit()
+    sender.wait_for(id, "COMPLETED")
+
+    def written() -> list[dict[str, Any]]:
+        found = httpx.get(f"{farm.url}/admin/jobs/finished", params={"queue": models.GPT2}).raise_for_status().json()
+        return [one for one in found["jobs"] if one["id"] == id]
+
+    (told,) = wait_until(written, what="the job to be in the database")
+    assert (told["status"], told["ended"], told["owner"], told["attempts"]) == ("COMPLETED", "values", "developer", 1)
+    assert told["run_s"] > 0 and told["cpu_s"] > 0 and told["peak_bytes"] > 0
+    assert told["submitted_at"] <= told["started_at"] <= told["finished_at"]
+    shown = farm.ndif("queue", "--finished").stdout
+    assert id in shown and "completed" in shown
+    for limit in ("0", "x", "100000", "-1"):
+        assert "limit must be" in refusal(httpx.get(f"{farm.url}/admin/jobs/finished", params={"limit": limit}), 400)
