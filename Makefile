@@ -11,7 +11,7 @@ HAS_GPU := $(wildcard /proc/driver/nvidia/version)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-gpu check bench clean
+.PHONY: demo test test-gpu test-faults check bench clean
 
 demo: $(READY)
 	$(BIN)/python -m ndif_web.cli.demo $(if $(MODEL),--model "$(MODEL)")
@@ -21,6 +21,9 @@ test: $(READY)
 
 test-gpu: $(READY)
 	$(BIN)/python -m pytest -m gpu $(ARGS)
+
+test-faults: $(READY)
+	NDIF_FAULT_MOMENTS=$${NDIF_FAULT_MOMENTS:-20} $(BIN)/python -m pytest -s tests/faults $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from urllib.parse import urljoin
 
 import httpx
 
@@ -17,17 +18,22 @@ CHUNK_BYTES = 2**20
 _TIMEOUT = httpx.Timeout(120, connect=10)
 
 
+class StoreAway(Unavailable):
+    """The object store was not reached, or was not itself; it may be soon."""
+
+
 def upload(url: str, chunks: Iterable[bytes], size: int, *, verify: bool) -> None:
     """PUT exactly ``size`` bytes.
 
     Raises:
-        Unavailable: the store did not take them.
+        StoreAway: the store is not there now.
+        Unavailable: it did not take them.
     """
     try:
         with _client(verify) as client:
             client.put(url, content=chunks, headers={"Content-Length": str(size)}).raise_for_status()
-    except httpx.HTTPError:
-        raise Unavailable("The farm's object store cannot take the bytes now; send the job again.") from None
+    except httpx.HTTPError as error:
+        raise _refusal(error, "The farm's object store cannot take the bytes now; send the job again.") from None
 
 
 @contextmanager
@@ -35,14 +41,29 @@ def download(url: str, *, verify: bool) -> Iterator[tuple[int, Iterator[bytes]]]
     """GET an object: its size, and its bytes in chunks.
 
     Raises:
-        Unavailable: the store did not give them.
+        StoreAway: the store is not there now.
+        Unavailable: it did not give them.
     """
     try:
         with _client(verify) as client, client.stream("GET", url) as response:
             response.raise_for_status()
             yield int(response.headers["content-length"]), response.iter_raw(CHUNK_BYTES)
+    except httpx.HTTPError as error:
+        raise _refusal(error, "The farm's object store cannot give the bytes now; send the job again.") from None
+
+
+def answers(url: str, *, verify: bool) -> bool:
+    """Whether the store of a URL is there and itself."""
+    try:
+        with _client(verify) as client:
+            return client.get(urljoin(url, "/")).status_code < 500
     except httpx.HTTPError:
-        raise Unavailable("The farm's object store cannot give the bytes now; send the job again.") from None
+        return False
+
+
+def _refusal(error: httpx.HTTPError, sentence: str) -> Unavailable:
+    told = isinstance(error, httpx.HTTPStatusError) and error.response.status_code < 500
+    return Unavailable(sentence) if told else StoreAway(sentence)
 
 
 def _client(verify: bool) -> httpx.Client:

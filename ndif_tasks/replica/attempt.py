@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: How long a job waits for the object store to be there again, and how often that is looked at.
+STORE_LIMIT_S, STORE_POLL_S = 120.0, 0.5
 VERDICTS = {
     Verdict.CANCELLED: "The job was cancelled.",
     Verdict.OUTPUT: "The block printed more than a job may ({output_lines} lines or {output_bytes} bytes).",
@@ -57,6 +59,8 @@ class Attempt:
         self.started, self.gpu_bytes = time.monotonic(), 0
         try:
             self._run()
+        except transfer.StoreAway as error:
+            self._try_again(str(error))
         except (WireError, NotFound, Unavailable) as error:
             if self.watched.verdict is not None:
                 self._end_dead()
@@ -191,6 +195,20 @@ class Attempt:
             self._fail(f"The block used more processor time than a job may ({self.limits.cpu_s} s).", "cpu time")
         else:
             self._fail(_epitaph(status), "died")
+
+    def _try_again(self, why: str) -> None:
+        """Have the job run anew once the store is back; what was computed cannot be sent twice."""
+        url, deadline = self.job.put_urls[self.job.attempt - 1], time.monotonic() + STORE_LIMIT_S
+        log.warning("job %s: the object store is away; the job waits for it", self.job.id)
+        while self.watched.verdict is None and time.monotonic() < deadline:
+            if transfer.answers(url, verify=self._verify):
+                self.jobs.hand_back(self.job.id, self.job.attempt)
+                return
+            time.sleep(STORE_POLL_S)
+        if self.watched.verdict is not None:
+            self._end_dead()
+        else:
+            self._fail(why, "refused")
 
     def _fail(self, description: str, ended: str) -> None:
         self._drain()

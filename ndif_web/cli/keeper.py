@@ -16,6 +16,8 @@ from .services import Service
 _POLL_S = 0.1
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
+#: What has lived so long does not end as soon as it is started: the next pause is the first again.
+_LONG_LIFE_S = 10.0
 
 
 class State(StrEnum):
@@ -84,7 +86,7 @@ class Keeper:
             if not was_ready and not self._settled.is_set():
                 self._fail(f"{self.service.name} ended before it was ready (status {self._status()}).")
                 return
-            if time.monotonic() - began > 2 * _LONGEST_PAUSE_S:
+            if time.monotonic() - began > max(_LONG_LIFE_S, 2 * pause_s):
                 pause_s = _FIRST_PAUSE_S
             self.restarts += 1
             self._become(State.RESTARTING)

@@ -38,7 +38,7 @@ _FIXED = (
 )
 _STORE_PORTS = 7
 _SECRETS = "secrets.json"
-_PORTS = "store-ports.json"
+_PORTS, _STORE = "ports.json", "inside the object store"
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,10 @@ def make(settings: Settings, names: tuple[str, ...]) -> Plan:
     kept = _secrets(private_folder(settings.session_dir))
     values: dict[str, object] = {"signing_key": settings.signing_key or kept["signing_key"]}
     if BROKER in names:
-        port = ports.claim("127.0.0.1", settings.broker_port, "NDIF_BROKER_PORT")
+        port = _claim(settings, "127.0.0.1", "broker_port")
         values |= {"broker_port": port, "broker_url": f"redis://:{kept['broker_password']}@127.0.0.1:{port}/0"}
     if OBJECT_STORE in names:
-        port = ports.claim("127.0.0.1", settings.object_store_port, "NDIF_OBJECT_STORE_PORT")
+        port = _claim(settings, "127.0.0.1", "object_store_port")
         values |= {
             "object_store_port": port,
             "object_store_url": f"http://127.0.0.1:{port}",
@@ -109,7 +109,7 @@ def make(settings: Settings, names: tuple[str, ...]) -> Plan:
             "object_store_secret_key": settings.object_store_secret_key or kept["secret_key"],
         }
     if API in names:
-        port = ports.claim(settings.api_host or "127.0.0.1", settings.api_port, "NDIF_API_PORT")
+        port = _claim(settings, settings.api_host or "127.0.0.1", "api_port")
         values |= {"api_port": port}
         if settings.api_host not in WILDCARDS:  # else each client's own address for the farm is the right one
             values |= {"api_url": dataclasses.replace(settings, api_port=port).url}
@@ -207,20 +207,39 @@ def _secrets(folder: Path) -> Mapping[str, str]:
     return kept
 
 
+def _claim(settings: Settings, host: str, field: str) -> int:
+    """The port of a setting; a free one is the same after a restart where it can be: URLs of before lead there too."""
+    kept = _kept_ports(settings.session_dir, field)
+    port = ports.claim(host, getattr(settings, field), f"NDIF_{field.upper()}", *kept)
+    if [port] != kept:
+        _keep_ports(settings.session_dir, field, [port])
+    return port
+
+
 def _store_ports(folder: Path) -> tuple[int, ...]:
     """Ports inside the object store, the same after a restart where they can be: it names its volumes by them."""
     kept = kept_store_ports(folder)
     if len(kept) != _STORE_PORTS or not all(ports.is_free("127.0.0.1", port) for port in kept):
         kept = ports.free(_STORE_PORTS)
-        write_private(folder / _PORTS, json.dumps(kept))
+        _keep_ports(folder, _STORE, kept)
     return tuple(kept)
 
 
 def kept_store_ports(folder: Path) -> list[int]:
     """The ports that the session's object store had last; empty when it had none."""
+    return _kept_ports(folder, _STORE)
+
+
+def _kept_ports(folder: Path, name: str) -> list[int]:
     path = folder / _PORTS
-    kept: list[int] = json.loads(path.read_text()) if path.is_file() else []
+    kept: list[int] = json.loads(path.read_text()).get(name, []) if path.is_file() else []
     return kept
+
+
+def _keep_ports(folder: Path, name: str, wanted: list[int]) -> None:
+    path = folder / _PORTS
+    everything = json.loads(path.read_text()) if path.is_file() else {}
+    write_private(path, json.dumps(everything | {name: wanted}))
 
 
 def write_private(path: Path, text: str) -> None:

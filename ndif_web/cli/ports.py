@@ -53,15 +53,16 @@ def _candidates() -> range:
     return range(_FIRST, lowest_outgoing if lowest_outgoing > 2 * _FIRST else 2**16)
 
 
-def claim(host: str, port: int, variable: str) -> int:
-    """The port to use for a setting: the one asked for, or a free one for 0.
+def claim(host: str, port: int, variable: str, last: int = 0) -> int:
+    """The port to use for a setting: the one asked for, or for 0 a free one, the ``last`` one where it is.
 
     Raises:
         SettingError: the port is taken, or none to be had here.
     """
     if port == 0:
         try:
-            is_free(host, 0)
+            if is_free(host, last) and last:
+                return last
         except OSError as error:
             raise SettingError(f"Nothing can listen on {host} here ({error.strerror}).") from None
         return free(1)[0]
