@@ -22,6 +22,7 @@ from redis import Redis
 from ndif_models import session
 from ndif_web.cli import ports
 from ndif_web.cli.lifeline import held
+from ndif_web.cli.plan import kept_store_ports
 from tests import models
 
 #: On a machine that does nothing else; where others keep the cores busy it takes as much longer.
@@ -83,7 +84,7 @@ class Machine:
 
     def ports(self) -> list[int]:
         urls = [self.record["variables"][f"NDIF_{name}_URL"] for name in ("API", "BROKER", "OBJECT_STORE")]
-        inner = json.loads((self.session_dir / "store-ports.json").read_text())
+        inner = kept_store_ports(self.session_dir)
         return [int(match[1]) for url in urls if (match := re.search(r":(\d+)(/|$)", url))] + inner
 
     def processes(self) -> list[int]:
@@ -196,7 +197,7 @@ def test_everything_listens_on_loopback_only(farm: Machine) -> None:
 
 def test_the_inside_of_the_object_store_hands_nothing_out(farm: Machine) -> None:
     s3(farm).put_object(Bucket="ndif-results", Key="private", Body=b"x" * 100_000)
-    filer = json.loads((farm.session_dir / "store-ports.json").read_text())[4]
+    filer = kept_store_ports(farm.session_dir)[4]
     with socket.create_connection(("127.0.0.1", filer)) as client:
         client.sendall(b"GET /buckets/ndif-results/private HTTP/1.0\r\n\r\n")
         assert b" 401 " in client.recv(4096)
