@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
+import yaml
 
 from ndif_models.errors import BadRequest, LoadFailed, NotDeployed
 
@@ -14,26 +16,37 @@ from .context import Invocation, pass_invocation
 from .farm import Farm
 from .output import json_option, print_json, print_table, size
 
-_PATH = "/admin/deployments"
+PATH = "/admin/deployments"
 _POLL_S = 0.3
 _EVICT_LIMIT_S = 60.0
 _STATUS_COLUMNS = ("model", "revision", "task", "replica", "level", "state", "dtype", "size", "waiting")
 
 
 @click.command()
-@click.argument("checkpoints", nargs=-1, required=True, metavar="CHECKPOINT...")
+@click.argument("checkpoints", nargs=-1, metavar="CHECKPOINT...")
+@click.option(
+    "-f", "--file", "path", type=click.Path(path_type=Path), help="A models.yaml, as `ndif export` writes one."
+)
 @click.option("--replicas", type=click.IntRange(min=1), help="How many copies serve it.")
 @click.option("--dtype", help="What the weights are held in, such as bfloat16; the checkpoint's own unless given.")
 @click.option("--revision", help="Branch, tag or commit; main unless given.")
 @click.option("--task", help="The transformers task; text-generation unless given.")
 @pass_invocation
 def deploy(
-    invocation: Invocation, /, checkpoints: tuple[str, ...], replicas: int | None, **options: str | None
+    invocation: Invocation,
+    /,
+    checkpoints: tuple[str, ...],
+    path: Path | None,
+    replicas: int | None,
+    **options: str | None,
 ) -> None:
-    """Serve each CHECKPOINT (a Hugging Face repository), and return when it is ready.
+    """Serve each CHECKPOINT (a Hugging Face repository) and all that a file names, and return when they are ready.
 
     Next: use the model from nnsight with `remote=True`; `ndif status` shows what is served.
     """
+    listed = _listed(path) if path else []
+    if not checkpoints and not listed:
+        raise BadRequest("Nothing to deploy: name a CHECKPOINT, or a file of them with -f.")
     for name in checkpoints:
         if name.startswith((".", "/", "~")):
             raise BadRequest(f"{name} is a path: `ndif models import {name} --as ORG/NAME`, then deploy ORG/NAME.")
@@ -42,9 +55,26 @@ def deploy(
         bodies = [
             {"checkpoint": name, **{key: value for key, value in wanted.items() if value is not None}}
             for name in checkpoints
-        ]
-        for deployment in [farm.post(_PATH, body) for body in bodies]:
-            _await_hot(farm, deployment["queue"], int(deployment["replicas"]))
+        ] + listed
+        for deployment in [farm.post(PATH, body) for body in bodies]:
+            await_hot(farm, deployment["queue"], int(deployment["replicas"]))
+
+
+def _listed(path: Path) -> list[dict[str, Any]]:
+    """The orders of a models.yaml; the farm checks each.
+
+    Raises:
+        BadRequest: it is none.
+    """
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        why = getattr(error, "strerror", None) or "it is no YAML"
+        raise BadRequest(f"{path} cannot be read: {why}.") from None
+    models = found.get("models") if isinstance(found, dict) else None
+    if not isinstance(models, list) or not all(isinstance(one, dict) and "checkpoint" in one for one in models):
+        raise BadRequest(f"{path} must have a list `models`, each with a `checkpoint`; `ndif export` writes one.")
+    return models
 
 
 @click.command()
@@ -57,9 +87,9 @@ def evict(invocation: Invocation, checkpoint: str, replica: str | None) -> None:
     Next: `ndif status` shows what is still served.
     """
     with Farm(invocation.settings()) as farm:
-        deployment = _find(farm, checkpoint)
+        deployment = find(farm, checkpoint)
         query = {"queue": deployment["queue"]} | ({"replica": replica} if replica else {})
-        evicted = farm.delete(_PATH, **query)["evicted"]
+        evicted = farm.delete(PATH, **query)["evicted"]
         _await_gone(farm, deployment, evicted, whole=replica is None)
         ids = f" ({', '.join(evicted)})" if evicted else ""
         click.echo(f"{deployment['queue']} {'has lost a replica' if replica else 'is no longer served'}{ids}.")
@@ -104,7 +134,7 @@ def _status_row(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _await_hot(farm: Farm, queue: str, replicas: int) -> None:
+def await_hot(farm: Farm, queue: str, replicas: int) -> None:
     """Show progress until enough replicas are hot.
 
     Raises:
@@ -112,7 +142,7 @@ def _await_hot(farm: Farm, queue: str, replicas: int) -> None:
     """
     began, last = time.monotonic(), ""
     while True:
-        found = farm.get(_PATH, queue=queue)["deployments"]
+        found = farm.get(PATH, queue=queue)["deployments"]
         if not found:
             raise NotDeployed(f"{queue} was evicted while it was being deployed.")
         entry = found[0]
@@ -131,9 +161,9 @@ def _await_hot(farm: Farm, queue: str, replicas: int) -> None:
         time.sleep(_POLL_S)
 
 
-def _find(farm: Farm, checkpoint: str) -> dict[str, Any]:
+def find(farm: Farm, checkpoint: str) -> dict[str, Any]:
     """The deployment a person means: its queue, its repository, or a short name that only one has."""
-    everything: list[dict[str, Any]] = farm.get(_PATH)["deployments"]
+    everything: list[dict[str, Any]] = farm.get(PATH)["deployments"]
     for matches in (
         [d for d in everything if d["queue"] == checkpoint],
         [d for d in everything if d["repo_id"] == checkpoint],
@@ -151,7 +181,7 @@ def _await_gone(farm: Farm, deployment: Mapping[str, Any], evicted: list[str], *
     """Return when the replicas are gone (``whole``: and the deployment with them)."""
     deadline = time.monotonic() + _EVICT_LIMIT_S
     while time.monotonic() < deadline:
-        listed = whole and bool(farm.get(_PATH, queue=deployment["queue"])["deployments"])
+        listed = whole and bool(farm.get(PATH, queue=deployment["queue"])["deployments"])
         living = {entry.get("replica_id") for entry in farm.get("/status")["deployments"].values()}
         if not listed and not living & set(evicted):
             return

@@ -9,23 +9,34 @@ from pathlib import Path
 
 import click
 
-from ndif_models.errors import NotFound
+from ndif_models.errors import BadRequest, NotFound
 
 from .context import Invocation, pass_invocation
+from .farm import Farm
 
 _POLL_S = 0.2
 
 
 @click.command()
 @click.argument("service")
+@click.argument("job", required=False)
 @click.option("-f", "--follow", "following", is_flag=True, help="Go on printing as lines are written.")
 @click.option("-n", "lines", default=100, show_default=True, type=click.IntRange(min=0), help="How many lines.")
 @pass_invocation
-def logs(invocation: Invocation, service: str, following: bool, lines: int) -> None:
+def logs(invocation: Invocation, service: str, job: str | None, following: bool, lines: int) -> None:
     """Print the end of a SERVICE's log: a service's name, `supervisor`, or a replica as `ndif status` shows it.
+
+    `ndif logs job JOB` prints the lines that a job printed.
 
     Next: `ndif info` shows which services run, `ndif logs SERVICE -f` follows one.
     """
+    if (service == "job") != (job is not None):
+        raise BadRequest("Name one SERVICE, or `job` and the job's id.")
+    if job is not None:
+        with Farm(invocation.settings()) as farm:
+            for line in farm.get(f"/admin/jobs/{job}/log")["lines"][-lines:] if lines else ():
+                click.echo(line)
+        return
     folder = invocation.settings().session_dir / "logs"
     held = sorted(log.stem for log in folder.glob("*.log"))
     wanted = service.removesuffix(".log")

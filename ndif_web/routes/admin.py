@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 from flask import Blueprint, Response, jsonify, request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -14,7 +14,7 @@ from ndif_models.fleet import Deployment, put_deployment, remove_deployment
 from ndif_models.jobs import Finished, recent
 from ndif_models.keys import DEFAULT_REVISION, DEFAULT_TASK, ModelKey
 from ndif_models.wire import Status
-from ndif_tasks import fleet, routing
+from ndif_tasks import fleet, routing, updates
 from ndif_tasks.app import app as celery
 from ndif_tasks.fleet import State
 from ndif_tasks.jobs import Listed
@@ -28,6 +28,9 @@ MOST_FINISHED = 10_000
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
+Body = TypeVar("Body", bound=BaseModel)
+
+
 class Order(BaseModel):
     """What a deployment should be."""
 
@@ -38,6 +41,15 @@ class Order(BaseModel):
     task: str = DEFAULT_TASK
     dtype: str | None = None
     replicas: int | None = Field(default=None, ge=1, le=64)
+
+
+class Restart(BaseModel):
+    """Which replicas to replace."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    queue: str
+    replica: str | None = None
 
 
 @blueprint.before_request
@@ -69,6 +81,20 @@ def deploy() -> tuple[Response, int]:
     return jsonify(queue=wanted.queue, model_key=wanted.model_key, replicas=wanted.replicas), 202
 
 
+@blueprint.post("/deployments/restart")
+def restart() -> Response:
+    """Stop the replicas of a deployment, or one; what is then missing is started at once."""
+    order = _valid(Restart)
+    now = view(farm())
+    ids = [id for id, one in now.of(order.queue).items() if order.replica in (None, id) and one["managed"]]
+    if not ids:
+        raise NotFound(f"{order.replica or order.queue} is not run by this farm. Deployed: {_names(now)}.")
+    for id in ids:
+        _stop(id, now.replicas[id])
+    celery.send_task(routing.RECONCILE, queue=routing.CONTROL)
+    return jsonify(stopped=ids)
+
+
 @blueprint.get("/deployments")
 def deployments() -> Response:
     """Every deployment, or the one of ``?queue=``, with its state."""
@@ -87,7 +113,7 @@ def evict() -> Response:
     now = view(farm())
     ids = [id for id in now.of(queue) if replica in (None, id)]
     if queue not in now.queues or (replica and not ids):
-        raise NotFound(f"{replica or queue} is not deployed. Deployed: {', '.join(now.queues) or 'nothing'}.")
+        raise NotFound(f"{replica or queue} is not deployed. Deployed: {_names(now)}.")
     one = now.wanted.get(queue)
     if replica and one is not None and one.replicas > 1:
         put_deployment(
@@ -138,6 +164,15 @@ def kill(id: str) -> Response:
     return jsonify(id=id, cancelled=farm().jobs.cancel(id))
 
 
+@blueprint.get("/jobs/<id>/log")
+def log(id: str) -> Response:
+    """The lines that anybody's job printed."""
+    job = farm().jobs.get(id)
+    if job is None:
+        raise Gone("There is no such job: it never was, or its values have expired.")
+    return jsonify(id=id, lines=updates.log_lines(farm().redis, job.stream, id))
+
+
 def _listed(one: Listed, now: float) -> dict[str, Any]:
     waits = one.status == Status.QUEUED
     since = one.submitted_at if waits else one.claimed_at
@@ -161,13 +196,21 @@ def _stop(id: str, record: fleet.Record) -> None:
         celery.control.shutdown(destination=[record["worker"]])
 
 
-def _order() -> Order:
+def _names(now: View) -> str:
+    return ", ".join(now.queues) or "nothing"
+
+
+def _valid(kind: type[Body]) -> Body:
     try:
-        order = Order.model_validate_json(request.get_data())
+        return kind.model_validate_json(request.get_data())
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in problem["loc"]) or "the body"
         raise BadRequest(f"The order is not valid: {where}: {problem['msg']}.") from None
+
+
+def _order() -> Order:
+    order = _valid(Order)
     if order.dtype is not None and order.dtype not in DTYPES:
         raise BadRequest(f"dtype must be one of {', '.join(DTYPES)}.")
     return order
@@ -186,10 +229,14 @@ def _repo_id(checkpoint: str) -> str:
 def _shown(one: Deployment, now: View) -> dict[str, Any]:
     state, description = now.state(one.queue)
     hot = [id for id, r in now.of(one.queue).items() if r["state"] == State.HOT and not r.get("stopping")]
+    key = ModelKey.parse(one.model_key)
     return {
         "queue": one.queue,
         "model_key": one.model_key,
-        "repo_id": ModelKey.parse(one.model_key).repo_id,
+        "repo_id": key.repo_id,
+        "revision": key.revision,
+        "task": key.task,
+        "asked_for": one.queue in now.wanted,
         "replicas": one.replicas,
         "dtype": one.dtype,
         "state": state,
