@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, cast
 
@@ -17,6 +18,8 @@ log = logging.getLogger(__name__)
 BEAT_S = 2.0
 TTL_S = 10.0
 MAX_REASON = 1000
+#: How long a model that could not be loaded is left alone: the first time, and at most.
+FIRST_REST_S, LONGEST_REST_S = 30.0, 3600.0
 
 #: Exit statuses of a replica: it served and then lost its zygote, so nothing is wrong with its model; or it could not
 #: load its model and has said why.
@@ -106,16 +109,31 @@ class Heart:
             self._stopped.wait(BEAT_S)
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Why a model could not be loaded, in one sentence; how often in a row, and when last, in seconds of the epoch."""
+
+    reason: str
+    times: int
+    at: float
+
+    def rests(self, now: float) -> bool:
+        """Whether it is too soon to try again: each failure doubles the pause."""
+        return now < self.at + min(FIRST_REST_S * 2.0 ** (self.times - 1), LONGEST_REST_S)
+
+
 def note_failure(redis: Redis, queue: str, reason: str) -> None:
-    """Remember why a model cannot be loaded, as one sentence, until it is deployed again or evicted."""
+    """Remember why a model cannot be loaded, until it is loaded, deployed again or evicted."""
     sentence = " ".join(reason.split())[:MAX_REASON].rstrip(".") + "."
-    redis.hset("ndif:failures", queue, sentence)
+    before = failure(redis, queue)
+    now = Failure(sentence, before.times + 1 if before else 1, time.time())
+    redis.hset("ndif:failures", queue, json.dumps(asdict(now)))
 
 
-def failure(redis: Redis, queue: str) -> str | None:
+def failure(redis: Redis, queue: str) -> Failure | None:
     """Why a model could not be loaded, if that is so."""
-    reason = cast(bytes | None, redis.hget("ndif:failures", queue))
-    return None if reason is None else reason.decode()
+    told = cast(bytes | None, redis.hget("ndif:failures", queue))
+    return None if told is None else Failure(**json.loads(told))
 
 
 def clear_failure(redis: Redis, queue: str) -> None:

@@ -50,7 +50,7 @@ def view(farm: Farm) -> View:
     """Look at the fleet."""
     wanted = {one.queue: one for one in deployments(farm.settings.db_url)}
     found = [(queue, fleet.failure(farm.redis, queue)) for queue in wanted]
-    failures = {queue: reason for queue, reason in found if reason is not None}
+    failures = {queue: failure.reason for queue, failure in found if failure is not None}
     return View(wanted, fleet.alive(farm.redis, "replica"), failures)
 
 

@@ -51,7 +51,7 @@ def test_one_started_by_hand_counts_and_is_never_stopped() -> None:
 
 
 def test_nothing_is_started_of_a_model_that_cannot_be_loaded() -> None:
-    assert plan([wanted()], {}, ["n1"], {"m": "corrupt"}) == []
+    assert plan([wanted()], {}, ["n1"], {"m"}) == []
 
 
 def test_nothing_is_started_without_a_node() -> None:

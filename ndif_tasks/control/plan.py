@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ndif_tasks.fleet import Record, State
@@ -36,7 +36,7 @@ class Stop:
 
 
 def plan(
-    wanted: Sequence[Wanted], replicas: Mapping[str, Record], nodes: Sequence[str], failed: Mapping[str, str]
+    wanted: Sequence[Wanted], replicas: Mapping[str, Record], nodes: Sequence[str], resting: Collection[str]
 ) -> list[Start | Stop]:
     """The steps from what runs to what should.
 
@@ -44,7 +44,7 @@ def plan(
         wanted: every deployment.
         replicas: what runs, by id, oldest first; replicas started by hand are left alone, and count once they serve.
         nodes: nodes that can take replicas.
-        failed: queues whose model could not be loaded; nothing is started for them.
+        resting: queues whose model could not be loaded a while ago; nothing is started for them.
     """
     steps: list[Start | Stop] = []
     load = Counter({node: 0 for node in nodes})
@@ -56,7 +56,7 @@ def plan(
         for id in managed[::-1][: max(0, len(ids) - one.replicas)]:
             steps.append(Stop(id, serving[id]["node"]))
         for _ in range(one.replicas - len(ids)):
-            if load and one.queue not in failed:
+            if load and one.queue not in resting:
                 node = min(load, key=lambda name: (load[name], name))
                 load[node] += 1
                 steps.append(Start(one, node))

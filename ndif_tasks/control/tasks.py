@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import time
 from collections.abc import Iterator
 
 from redis import Redis
@@ -61,10 +62,11 @@ def _alone(what: str) -> Iterator[bool]:
 
 def _reconcile(redis: Redis) -> None:
     wanted = [Wanted(d.queue, d.model_key, d.replicas, d.dtype) for d in deployments(settings().db_url)]
-    failed = {one.queue: why for one in wanted if (why := fleet.failure(redis, one.queue)) is not None}
+    failed = {one.queue: found for one in wanted if (found := fleet.failure(redis, one.queue)) is not None}
+    resting = {queue for queue, found in failed.items() if found.rests(time.time())}
     nodes = list(fleet.alive(redis, "node"))
     replicas = fleet.alive(redis, "replica")
-    for step in plan(wanted, replicas, nodes, failed):
+    for step in plan(wanted, replicas, nodes, resting):
         if isinstance(step, Start):
             _order(redis, step)
         else:
@@ -72,12 +74,14 @@ def _reconcile(redis: Redis) -> None:
     _tell_hopeless(Jobs(redis, settings()), {one.queue for one in wanted}, replicas, failed)
 
 
-def _tell_hopeless(jobs: Jobs, wanted: set[str], replicas: dict[str, fleet.Record], failed: dict[str, str]) -> None:
+def _tell_hopeless(
+    jobs: Jobs, wanted: set[str], replicas: dict[str, fleet.Record], failed: dict[str, fleet.Failure]
+) -> None:
     """End the waiting jobs of models that nothing will serve: they could not be loaded, or are gone."""
     hot = {record["queue"] for record in replicas.values() if record["state"] == fleet.State.HOT}
-    for queue, reason in failed.items():
+    for queue, found in failed.items():
         if queue not in hot:
-            jobs.fail_waiting(queue, reason)
+            jobs.fail_waiting(queue, found.reason)
     served = wanted | {record["queue"] for record in replicas.values()}
     for queue in jobs.queues():
         limit_s = 0.0 if fleet.was_evicted(jobs.redis, queue) else UNSERVED_LIMIT_S

@@ -21,6 +21,7 @@ import pytest
 from ndif_tasks import fleet
 from tests import models
 from tests.farm import Farm, beneath, serving, wait_until
+from tests.faults.conftest import kill_service
 from tests.faults.load import Kind, Load, patiently
 from tests.sender import Sender, record
 
@@ -66,9 +67,10 @@ def kinds(shaken: Farm, remote_model: Callable[[str], Any], local_model: Callabl
 
 
 def replicas(farm: Farm) -> list[psutil.Process]:
-    """The workers of the hot replicas."""
+    """The workers of the hot replicas; one that was killed is told of for a while."""
     alive = fleet.alive(farm.redis(), "replica").values()
-    return [psutil.Process(one["worker_pid"]) for one in alive if one["state"] == fleet.State.HOT]
+    pids = [one["worker_pid"] for one in alive if one["state"] == fleet.State.HOT]
+    return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
 
 
 def a_replica(farm: Farm, chance: random.Random) -> psutil.Process:
@@ -90,6 +92,11 @@ def service(farm: Farm, name: str) -> psutil.Process:
         return children[0] if children else None
 
     return wait_until(child, 60, f"{name} to run")  # type: ignore[no-any-return]
+
+
+def killing(name: str) -> Fault:
+    """Kill a service; it is started again."""
+    return lambda farm, chance: kill_service(farm, name)
 
 
 def kill(process: psutil.Process) -> None:
@@ -114,13 +121,13 @@ FAULTS: dict[str, Fault] = {
     "runner": lambda farm, chance: kill(within(farm, chance, "ndif-runner")),
     "zygote": lambda farm, chance: kill(within(farm, chance, "ndif-zygote")),
     "replica": lambda farm, chance: kill(a_replica(farm, chance)),
-    "agent": lambda farm, chance: kill(service(farm, "agent")),
-    "control": lambda farm, chance: kill(service(farm, "control")),
-    "beat": lambda farm, chance: kill(service(farm, "beat")),
+    "agent": killing("agent"),
+    "control": killing("control"),
+    "beat": killing("beat"),
     "web worker": lambda farm, chance: kill(chance.choice(service(farm, "api").children())),
-    "web tier": lambda farm, chance: kill(service(farm, "api")),
-    "broker": lambda farm, chance: kill(service(farm, "broker")),
-    "object store": lambda farm, chance: kill(service(farm, "object-store")),
+    "web tier": killing("api"),
+    "broker": killing("broker"),
+    "object store": killing("object-store"),
     "silent replica": stop_a_replica_for_longer_than_its_lease,
 }
 LONG = {"broker away": stop_the_broker_for_half_a_minute}
