@@ -136,7 +136,8 @@ local op = ARGV[1]
 local id = ARGV[2]
 
 if op == 'submit' then
-  -- id, queue, stream, ttl, tier, owner, then field/value pairs -> the place in line, or nil when nobody listens to the stream
+  -- id, queue, stream, ttl, tier, owner, then field/value pairs -> the place in line, or nil when nobody listens to
+  -- the stream
   local queue, stream, ttl, tier, owner = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
   if redis.call('EXISTS', 'ndif:closed:' .. stream) == 1 then return nil end
   if redis.call('EXISTS', job_key(id)) == 1 then return redis.call('ZCARD', waiting_key(queue)) end

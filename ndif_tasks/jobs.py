@@ -219,7 +219,7 @@ class Jobs:
             self.cancel(id)
 
     def hand_back(self, id: str, attempt: int) -> None:
-        """Put a job whose replica stopped in line again, at its old place, or end it after too many attempts."""
+        """Put a job whose replica stopped in line again, the first of its tier, or end it after too many attempts."""
         limit = self.settings.max_attempts
         queue = self._run("hand_back", id, attempt, limit, OVER_ATTEMPTS.format(n=limit))
         if queue is not None:
@@ -291,15 +291,10 @@ class Jobs:
         """The jobs of a queue: those that run, and those that wait, the next one first."""
         held = cast(set[bytes], self.redis.smembers(f"ndif:running:{queue}"))
         ids = [*sorted(id.decode() for id in held), *self.line(queue)]
-        names = ("status", "owner", "attempt", "replica", "submitted_at", "claimed_at")
-        with self.redis.pipeline(transaction=False) as pipe:
-            for id in ids:
-                pipe.hmget(f"ndif:job:{id}", names)
-            rows: list[list[bytes | None]] = pipe.execute()
-        found = {id: [(value or b"").decode() for value in row] for id, row in zip(ids, rows, strict=True) if row[0]}
+        found = self._fields(ids, ("status", "owner", "attempt", "replica", "submitted_at", "claimed_at"))
         return [
             Listed(id, queue, Status(status), owner, int(attempt), replica, float(submitted), float(claimed or 0))
-            for id, (status, owner, attempt, replica, submitted, claimed) in found.items()
+            for id, (status, owner, attempt, replica, submitted, claimed) in found
         ]
 
     def finished(self, most: int) -> tuple[int, list[Finished]]:
@@ -308,13 +303,16 @@ class Jobs:
         Fewer than that are told where a job was forgotten before it was written down.
         """
         ids = [id.decode() for id in cast(list[bytes], self.redis.lrange(FINISHED, 0, most - 1))]
-        names = ("queue", "owner", "status", "attempt", "replica", "submitted_at", "started_at", "finished_at", "meta")
+        names = ("status", "queue", "owner", "attempt", "replica", "submitted_at", "started_at", "finished_at", "meta")
+        return len(ids), [_finished(id, dict(zip(names, row, strict=True))) for id, row in self._fields(ids, names)]
+
+    def _fields(self, ids: Sequence[str], names: Sequence[str]) -> list[tuple[str, list[str]]]:
+        """These fields, the first of which every job has, of those jobs that are still known."""
         with self.redis.pipeline(transaction=False) as pipe:
             for id in ids:
                 pipe.hmget(f"ndif:job:{id}", names)
             rows: list[list[bytes | None]] = pipe.execute()
-        told = [(id, [(value or b"").decode() for value in row]) for id, row in zip(ids, rows, strict=True) if row[2]]
-        return len(ids), [_finished(id, *row) for id, row in told]
+        return [(id, [(value or b"").decode() for value in row]) for id, row in zip(ids, rows, strict=True) if row[0]]
 
     def written_down(self, count: int) -> None:
         """Forget so many entries of those that :meth:`finished` told."""
@@ -345,30 +343,19 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def _finished(
-    id: str,
-    queue: str,
-    owner: str,
-    status: str,
-    attempt: str,
-    replica: str,
-    submitted: str,
-    started: str,
-    finished: str,
-    meta: str,
-) -> Finished:
-    cost = json.loads(meta or "null") or {}
+def _finished(id: str, row: dict[str, str]) -> Finished:
+    cost = json.loads(row["meta"] or "null") or {}
     return Finished(
         id=id,
-        queue=queue,
-        owner=owner,
-        status=status,
+        queue=row["queue"],
+        owner=row["owner"],
+        status=row["status"],
         ended=cost.get("ended", ""),
-        attempts=int(attempt),
-        replica=replica,
-        submitted_at=_time(submitted),
-        started_at=_time(started) if started else None,
-        finished_at=_time(finished),
+        attempts=int(row["attempt"]),
+        replica=row["replica"],
+        submitted_at=_time(row["submitted_at"]),
+        started_at=_time(row["started_at"]) if row["started_at"] else None,
+        finished_at=_time(row["finished_at"]),
         run_s=cost.get("runtime", 0.0),
         cpu_s=cost.get("cpu_s", 0.0),
         peak_bytes=cost.get("max_memory_usage", 0),
