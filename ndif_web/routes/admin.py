@@ -9,7 +9,7 @@ from flask import Blueprint, Response, jsonify, request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ndif_models import snapshots
-from ndif_models.errors import BadRequest, Conflict, Gone, NdifError, NotFound
+from ndif_models.errors import BadRequest, Conflict, NdifError, NotFound
 from ndif_models.fleet import Deployment, put_deployment, remove_deployment
 from ndif_models.jobs import Finished, recent
 from ndif_models.keys import DEFAULT_REVISION, DEFAULT_TASK, ModelKey
@@ -21,6 +21,7 @@ from ndif_tasks.jobs import Listed
 from ndif_web.auth import identify
 from ndif_web.deployed import View, view
 from ndif_web.farm import farm
+from ndif_web.routes.jobs import known_job
 
 blueprint = Blueprint("admin", __name__, url_prefix="/admin")
 
@@ -159,18 +160,13 @@ def _times(one: Finished) -> dict[str, str | None]:
 @blueprint.delete("/jobs/<id>")
 def kill(id: str) -> Response:
     """End anybody's job."""
-    if farm().jobs.get(id) is None:
-        raise Gone("There is no such job: it never was, or its values have expired.")
-    return jsonify(id=id, cancelled=farm().jobs.cancel(id))
+    return jsonify(id=id, cancelled=farm().jobs.cancel(known_job(id).id))
 
 
 @blueprint.get("/jobs/<id>/log")
 def log(id: str) -> Response:
     """The lines that anybody's job printed."""
-    job = farm().jobs.get(id)
-    if job is None:
-        raise Gone("There is no such job: it never was, or its values have expired.")
-    return jsonify(id=id, lines=updates.log_lines(farm().redis, job.stream, id))
+    return jsonify(id=id, lines=updates.log_lines(farm().redis, known_job(id).stream, id))
 
 
 def _listed(one: Listed, now: float) -> dict[str, Any]:

@@ -184,8 +184,16 @@ def own_job(job_id: str) -> Job:
     Raises:
         Gone: it never was, has expired, or is somebody else's.
     """
-    owner = identify(request, farm().settings).owner
+    return known_job(job_id, identify(request, farm().settings).owner)
+
+
+def known_job(job_id: str, owner: str | None = None) -> Job:
+    """A job; ``owner``: whose it must be.
+
+    Raises:
+        Gone: it never was, has expired, or is somebody else's.
+    """
     job = farm().jobs.get(job_id)
-    if job is None or job.owner != owner:
+    if job is None or owner not in (None, job.owner):
         raise Gone("There is no such job: it never was, or its values have expired.")
     return job
